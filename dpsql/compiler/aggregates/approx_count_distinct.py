@@ -1,4 +1,4 @@
-"""approx_count_distinct: APPROX_COUNT_DISTINCT(x) is COUNT(DISTINCT x); what is counted is exact, before its noise."""
+"""approx_count_distinct: APPROX_COUNT_DISTINCT(x) is COUNT(DISTINCT x): the count is exact before noise is added."""
 
 from dataclasses import replace
 

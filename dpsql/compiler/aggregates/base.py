@@ -1,11 +1,11 @@
-"""base: what the rest of dpsql asks of an aggregate over protected rows.
+"""base: the interface of aggregates over protected rows.
 
-An aggregate is made of noisy primitives, which the aggregates of one release share. Each family of aggregates has a
-file. It says which primitives the family needs, what its value and its interval are, how much the noise of each
-primitive is seen in the value, and what EXPLAIN says of its error.
+An aggregate is computed from noisy primitives, which the aggregates of one release share. Each family of aggregates has
+a file of its own. It defines the family's primitives, the SQL of its value and interval, the weight of each primitive's
+noise in the value, and the description of its error in EXPLAIN.
 
-Rule 1: values, intervals and errors are made of released cells and of the noise's law alone, so they tell nothing more.
-Rule 2: a call with another number of arguments, or of another type, names no function.
+Rule 1: values, intervals and errors depend on released cells and the distribution of the noise only: post-processing.
+Rule 2: a call with another number of arguments, or with arguments of other types, names no function.
 """
 
 from abc import ABC, abstractmethod
@@ -39,13 +39,13 @@ _MISSED = 0.05
 class Primitives:
     """Collects the primitives of one aggregation.
 
-    Rule: aggregates share what is the same expression, so that the price is split over the fewest noisy primitives.
+    Rule: equal expressions are one primitive for all aggregates, so that the price is split over the fewest primitives.
 
     Attributes:
         protected: The rows.
-        contribution: What one unit may contribute.
+        contribution: The contribution bounds of one unit.
         keys: The keys of the groups.
-        selects_groups: True where groups are shown only if enough units are in them.
+        selects_groups: True if only groups with enough units are shown.
         added: The primitives so far.
     """
 
@@ -85,8 +85,8 @@ class Formula:
 
     Attributes:
         value: The aggregate.
-        limits: Those of its 95 % interval.
-        columns: What is computed first, by the names that `value` and `limits` use.
+        limits: The ends of its 95 % interval.
+        columns: Intermediate columns, under the names that `value` and `limits` use.
     """
 
     value: str
@@ -105,13 +105,13 @@ class TotalCell:
 
 @dataclass(frozen=True)
 class CellTotals:
-    """What tells how much bounds drop of a cell.
+    """The cells that show how much contribution bounds drop of a cell.
 
     Attributes:
         wide: Its wide total.
-        bounded: The total of what bounds keep, where it is not the sum of the groups.
-        sampled: The cell that counts, in each group, the rows of units of whose rows some are left out.
-        ungrouped: True where the cell is a total itself.
+        bounded: The total after bounding, if it is not the sum of the groups.
+        sampled: The cell that counts, in each group, the rows of units with dropped rows.
+        ungrouped: True if the cell is itself a total.
     """
 
     wide: TotalCell
@@ -122,15 +122,15 @@ class CellTotals:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn for the cells of a release.
+    """The noise of the cells of a release.
 
     Attributes:
         noises: The noise of each cell.
-        threshold_primitive: The cell that is compared with a threshold, if one is.
+        threshold_primitive: The cell that is compared with a threshold, if any.
         cutoff: The threshold.
-        totals: The wide totals of cells, and what else tells how much bounds drop of them.
-        calibrates: Whether values are raised by what bounds drop.
-        least: A group that is shown has so many units at least.
+        totals: The wide totals of cells, with the other cells that show how much bounds drop of them.
+        calibrates: Whether values are raised by the dropped amount.
+        least: The minimum number of units in a group that is shown.
     """
 
     noises: tuple[CellMechanism, ...]
@@ -172,11 +172,11 @@ class Estimate(ABC):
     @property
     @abstractmethod
     def cells(self) -> tuple[int, ...]:
-        """The cells that it is made of; the first is the one whose noise matters most."""
+        """The cells of the estimate; the noise of the first one matters most."""
 
     @property
     def raised_cell(self) -> int | None:
-        """The cell by whose wide total it is raised, if there is one; None where it never is."""
+        """The cell whose wide total raises the estimate; None if there is none."""
         return None
 
     @property
@@ -186,7 +186,7 @@ class Estimate(ABC):
 
     @property
     def greatest_error(self) -> float | None:
-        """How far the value may be from the truth at the most; None where there is no limit."""
+        """The maximal distance between the value and the truth; None if it is unbounded."""
         return None
 
     @abstractmethod
@@ -209,11 +209,11 @@ class Estimate(ABC):
         return dict.fromkeys(self.cells, ALIKE)
 
     def error(self, noises: Sequence[CellMechanism], release: int) -> "ColumnError | None":
-        """What noise does to the value; None where it is no number.
+        """The error of the value that noise causes; None if the value is no number.
 
         Args:
             noises: The noise of each cell.
-            release: The release's place among those of its query.
+            release: The index of the release in its query.
         """
         noise, scale = added(noises[self.cells[0]]), float(self.unit)
         return ColumnError(
@@ -229,7 +229,7 @@ class Estimate(ABC):
         )
 
     def explained(self, error: "ColumnError") -> str:
-        """What EXPLAIN says of the error."""
+        """The description of the error in EXPLAIN."""
         if error.plus_minus_95 is None:
             return f"{error.mechanism} noise on {self.noisy}, {error.norms}; the error is smaller in larger groups"
         return f"± {number_text(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {error.norms}"
@@ -242,22 +242,22 @@ class Estimate(ABC):
 
 @dataclass(frozen=True)
 class ColumnError:
-    """What noise does to one output column, in the column's own unit.
+    """The error of one output column that noise causes, in the column's own unit.
 
     Attributes:
         mechanism: "laplace", "gaussian", "exponential" or "permute and flip".
-        stderr: Standard deviation of the noise; None where it depends on other released cells (a mean, a variance).
-        plus_minus_95: Half the width of a 95 % interval; None likewise.
+        stderr: Standard deviation of the noise; None if it depends on other released cells (a mean, a variance).
+        plus_minus_95: Half the width of a 95 % interval; None as for `stderr`.
         l0: Cells that one unit may change.
-        linf: The most it may change one of them by.
-        l1: The most it may change all of them by, added up.
-        l2: The same in the Euclidean norm.
-        release: Index of the release the column comes from.
+        linf: The most that one unit may change one of them by.
+        l1: The most that one unit may change all of them by in total.
+        l2: The most that one unit may change all of them by in the Euclidean norm.
+        release: Index of the release that the column comes from.
         estimate: The aggregate.
-        ranks: How many ranks a value that was chosen lies from the one asked for, at 95 %; then the sensitivities are
-            ranks, too.
-        apart: Of keys that were picked: how far the counts or sums of two are apart of which the right one comes first
-            at 95 %; then the sensitivities are of counts or sums, too.
+        ranks: For a value selected by rank, its distance in ranks from the requested rank, at 95 %; the
+            sensitivities are then ranks, too.
+        apart: For keys selected by top-k, the difference of two counts or sums at which the right one is first at
+            95 %; the sensitivities are then of counts or sums, too.
     """
 
     mechanism: str
@@ -279,7 +279,7 @@ class ColumnError:
 
     @property
     def explained(self) -> str:
-        """What EXPLAIN says of it."""
+        """The description of the error in EXPLAIN."""
         return self.estimate.explained(self)
 
 
@@ -323,24 +323,24 @@ def _any_call(call: AggregateCall, status: Protected, position: int | None) -> N
 
 @dataclass(frozen=True)
 class AggregateFunction:
-    """An aggregate function: how it is written, and what is made of it over protected rows.
+    """An aggregate function: its syntax, and its estimate over protected rows.
 
     Attributes:
-        name: Its name, which its calls have unless they are those of another function.
+        name: Its name; its calls have the same name, unless it is an alias of another function.
         call: Lowers a call of it.
-        nodes: The nodes that the parser makes of it; none where it is called as functions are that no parser knows.
-        within_group: The nodes of it before WITHIN GROUP.
-        build: Makes its estimate. None where its calls are another function's.
-        separate: Makes the groups of it where it is a release of its own.
-        check: Refuses calls over protected rows, where `build` is too late to say why.
-        has_interval: True where its value has the limits of a 95 % interval.
-        even_interval: True where equal values have equal limits.
-        orders_groups: True where groups can be picked in the order of their values without showing them.
-        is_ranked: True where the value is one of the argument's, of a certain rank; dates are chosen as
-            days, and timestamps as seconds.
-        in_windows: True where it is a window function, too.
-        of_one_unit: True where it may be asked of the rows of one unit.
-        of_public_rows: True where engines compute it of rows that are not protected.
+        nodes: The syntax nodes of its calls; empty if the parser treats them as calls of unknown functions.
+        within_group: The syntax nodes of its calls before WITHIN GROUP.
+        build: Makes its estimate. None if its calls are lowered to another function.
+        separate: Makes its groups if it is a release of its own.
+        check: Refuses calls over protected rows that must be refused before `build` runs.
+        has_interval: True if its value has a 95 % interval.
+        even_interval: True if equal values have equal intervals.
+        orders_groups: True if top-k can select groups by its values without showing these.
+        is_ranked: True if the value is selected from the argument's values by rank; dates are selected as days, and
+            timestamps as seconds.
+        in_windows: True if it is also a window function.
+        of_one_unit: True if it can be computed over the rows of one unit.
+        of_public_rows: True if engines compute it over rows that are not protected.
     """
 
     name: str
@@ -360,12 +360,13 @@ class AggregateFunction:
 
 
 def error_weights(primitives: Sequence[Primitive], estimates: Iterable[Estimate]) -> tuple[Fraction, ...]:
-    """How much the variance of each primitive's noise matters, over all columns made of it; equal columns are one.
+    """The weight of each primitive's noise variance, over all columns that use it; equal columns count once.
 
-    A column's error is measured by what the policy says of its size: of a count, by the number of rows n; of a sum, by
-    n times the middle of the range or half its width, whichever is larger; of a mean, by half the range. Each weight is
-    that of a primitive's noise, scaled to the primitive's own sensitivity, in the sum over columns of squared errors,
-    times n². A weight is never made of data; where little is known of the values, cells weigh alike.
+    A column's error is measured relative to its size, which the policy determines: for a count, the number of rows
+    n; for a sum, n times the middle of the range or half its width, the larger of both; for a mean, half the range.
+    The weight of a primitive is the coefficient of its noise variance, scaled to its own sensitivity, in the sum over
+    columns of squared relative errors, times n². Weights never depend on data; if little is known of the values, cells
+    weigh the same.
     """
     total = [Fraction(0)] * len(primitives)
     for estimate in dict.fromkeys(estimates):
@@ -415,11 +416,11 @@ class PlainCall:
     """Lowers the calls of one aggregate.
 
     Attributes:
-        name: The aggregate.
+        type_of: The type of its value, from that of its argument.
         type_of: The type of its value, by that of its argument.
-        arguments: How many it takes.
+        arguments: The number of arguments.
         numbers: True where the arguments must be numbers.
-        distinct: True where DISTINCT may stand before the argument.
+        distinct: True if DISTINCT is allowed before the argument.
     """
 
     name: str
@@ -456,10 +457,10 @@ class PlainCall:
 
 
 def arguments_of(lowering: Lowering, node: exp.Expr, name: str, count: int = 1) -> tuple[bool, list[exp.Expr]]:
-    """Whether DISTINCT stands before the arguments of a call, and the arguments.
+    """Return whether a call has DISTINCT, and its arguments.
 
     Raises:
-        UnsupportedQuery: There is another number of arguments.
+        UnsupportedQuery: The number of arguments is wrong.
     """
     is_unknown = isinstance(node, exp.Anonymous)  # to the parser: `this` is the name of the function
     lowering.only(node, "this", "expressions" if is_unknown else "expression" if count > 1 else "big_int")
@@ -496,5 +497,5 @@ def _without_distinct(node: exp.Expr) -> tuple[str, ...]:
 
 
 def always(sql_type: SqlType) -> TypeOf:
-    """A value of one type, whatever the argument's."""
+    """Return one type for every argument type."""
     return lambda _: sql_type

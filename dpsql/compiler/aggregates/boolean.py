@@ -40,10 +40,10 @@ class BooleanEstimate(Estimate):
         return self.cell, self.other_cell
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
-        """True or false where more units say so than noise alone would make of none.
+        """TRUE or FALSE if the noisy count of such units is larger than noise alone would explain.
 
         Raises:
-            UnsupportedQuery: Another release is made of it, before anything is drawn.
+            UnsupportedQuery: The value would be an input of another release; this is refused before noise is drawn.
         """
         if drawn is None:
             raise UnsupportedQuery(

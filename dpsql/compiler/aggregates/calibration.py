@@ -79,11 +79,11 @@ def is_told(bounded: float, of_bounded: float, wide: float, of_wide: float) -> b
 
 @dataclass(frozen=True)
 class Cell:
-    """What is calibrated: a released cell, or what is computed of several.
+    """A quantity to be calibrated: a released cell, or an expression of several.
 
     Attributes:
-        value: SQL of a double.
-        variance: Of its noise.
+        value: Its SQL, of type DOUBLE.
+        variance: The variance of its noise.
         width: Half the width of a 95 % interval of its noise.
     """
 
@@ -94,16 +94,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A cell of counts, or of sums of one sign, beside its wide total.
+    """A calibrated cell of counts, or of sums of one sign, with a wide total.
 
     Attributes:
-        columns: What is computed first.
+        columns: Intermediate columns.
         kept: SQL of X.
         ratio: The name of r.
         raised: The name of C.
-        least: The name of X less its noise: a low limit of X, as of C where that is narrower.
-        low: The name of the low limit of C.
-        high: The name of the high limit of both.
+        least: The name of X minus the half width of its noise: a lower limit of X, and of C if it is narrower.
+        low: The name of the lower limit of C.
+        high: The name of the upper limit of both.
     """
 
     columns: Mapping[str, str]
@@ -116,16 +116,16 @@ class Calibration:
 
 
 def calibration(cell: int, drawn: Drawn, prefix: str, whole: Cell | None = None) -> Calibration | None:
-    """How a cell is calibrated; None where it has no wide total.
+    """Return the calibration of a cell; None if it has no wide total.
 
-    Bounding only drops rows, so what is true is neither below X, nor above X and all that is dropped anywhere, but for
-    noise: the limits are those around C, or these where they are narrower.
+    Bounding only drops rows. So, apart from noise, the truth is at least X, and at most X plus everything that
+    was dropped anywhere. The interval is the one around C, or this one if it is narrower.
 
     Args:
         cell: The cell.
-        drawn: What was drawn for the cells.
-        prefix: What the names of columns begin with.
-        whole: What the total is of, where it is not the cell alone.
+        drawn: The noise of the cells.
+        prefix: The prefix of column names.
+        whole: The quantity whose total is known, if it is not the cell itself.
     """
     totals = drawn.totals.get(cell)
     if totals is None:
@@ -152,7 +152,7 @@ def calibration(cell: int, drawn: Drawn, prefix: str, whole: Cell | None = None)
 
 
 def variance_of(noise: CellMechanism) -> float:
-    """The variance of what is added to a cell."""
+    """The variance of the noise of a cell."""
     return added(noise).stderr ** 2
 
 

@@ -1,7 +1,7 @@
 """collected: STRING_AGG, ARRAY_AGG and the aggregates of JSON: all values of a group as one value.
 
-Over protected rows they would show the rows, so they are refused there. Over public and released rows post-processing
-makes them, whatever engine holds the data.
+Over protected rows they would show the rows, so they are refused. Over public and released rows they are computed by
+post-processing, for every engine.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from dpsql.sqltypes import SqlType
 def _arguments(
     lowering: Lowering, node: exp.Expr, name: str, count: int
 ) -> tuple[list[exp.Expr], bool, tuple[Order, ...]]:
-    """The arguments of a call, whether DISTINCT stands before them, and the ORDER BY behind them."""
+    """Return the arguments of a call, whether it has DISTINCT, and its ORDER BY."""
     lowering.only(node, "this", "expressions", "expression")
     given = list(node.expressions)
     if not isinstance(node, exp.Anonymous):
@@ -40,7 +40,7 @@ def _arguments(
 def _only_once(
     lowering: Lowering, node: exp.Expr, argument: Expr, order: tuple[Order, ...], is_distinct: bool
 ) -> tuple[Order, ...]:
-    """The order of values: DISTINCT leaves them in their own, from the least on, where no other is asked for."""
+    """Return the order of the values: DISTINCT without ORDER BY sorts them in ascending order."""
     if not is_distinct:
         return order
     lowering.need_comparable(argument.type, node)
@@ -86,7 +86,7 @@ def _array_agg(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> Ag
 
 
 def _json_agg(name: str, kind: SqlType, lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
-    """JSON_AGG(value): whole rows stand in lines of their own."""
+    """JSON_AGG(value): whole rows are separated by line breaks, as in PostgreSQL."""
     (value,), is_distinct, order = _arguments(lowering, node, name, 1)
     _refuse_distinct(lowering, node, name, is_distinct)
     is_row = row_columns(lowering, value) is not None

@@ -32,7 +32,7 @@ class CountEstimate(Estimate):
         return self.cell
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
-        """The cell, which may be calibrated; its low limit knows that groups below a threshold are not shown."""
+        """The cell, calibrated if it has a wide total; its lower limit respects the threshold of shown groups."""
         value = f"p{self.cell}"
         if drawn is None:
             return Formula(value)

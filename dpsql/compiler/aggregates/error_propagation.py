@@ -1,11 +1,11 @@
 """error_propagation: confidence intervals of noisy columns, and of expressions over them.
 
-The expression is computed again with one value at a time at its limits; what it moves by adds up by squares, for the
-noises are independent. That is exact for sums, and close to Fieller's interval for ratios (MOVER, Zou & Donner 2008;
-Donner & Zou 2012). A column gets its limits beside it, as <column>_low and <column>_high.
+The expression is recomputed with one value at a time at its limits. The independent changes are added in quadrature.
+That is exact for sums, and close to Fieller's interval for ratios (MOVER, Zou & Donner 2008; Donner & Zou 2012).
+The limits of a column follow it as <column>_low and <column>_high.
 
-Rule 1: only expressions that follow their values without a jump have limits; roundings may stand around them.
-Rule 2: limits are made of the noise's law and of released cells, so they cost nothing and tell nothing more.
+Rule 1: only expressions that are continuous in their values have limits; roundings are allowed around them.
+Rule 2: limits depend on the distribution of the noise and on released cells only, so they cost nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ _ZERO = Literal(0, SqlType.DOUBLE)
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a noisy value, and the aggregates whose noise is in it."""
+    """The limits of a noisy value, and the aggregates whose noise it contains."""
 
     low: Expr
     high: Expr
@@ -63,7 +63,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Rounded:
-    """An expression in two: roundings, which never put values out of order, and what is rounded."""
+    """An expression in two parts: monotonic roundings, and the expression inside them."""
 
     around: Callable[[Expr], Expr]
     inner: Expr
@@ -85,7 +85,7 @@ def rounded(expression: Expr) -> Rounded:
 
 
 def smooth(expression: Expr) -> Expr | None:
-    """The expression as one of doubles, without guards of what is NULL anyway; None where it may jump."""
+    """Return the expression in DOUBLE, without guards for NULL results; None if it may be discontinuous."""
     match expression:
         case Column() | Literal() | Scalar():
             return Cast(expression, SqlType.DOUBLE) if expression.type.is_number else None
@@ -145,7 +145,7 @@ class Shifts:
         """The limits, of fields that hold what was computed."""
         value, *moved = map(Column, fields)
         pairs = dict(zip(self.known, zip(moved[::2], moved[1::2], strict=True), strict=True))
-        # GREATEST passes over NULL, which is what tells that there is no limit.
+        # GREATEST skips NULL, and NULL here means that there is no limit.
         told = (negated(is_null(_sum([value, *moved]))), *self._divisors)
         low = _double("subtract", value, self._reach(pairs, lambda end: _double("subtract", value, end)))
         high = _double("add", value, self._reach(pairs, lambda end: _double("subtract", end, value)))
@@ -241,12 +241,12 @@ class _Carried:
 
 
 def with_margins(lowered: Lowered, fields: Fields, *, every: bool = True) -> Lowered:
-    """Add the limits of a 95 % interval after each noisy column, an aggregate of protected rows or computed of such.
+    """Add the limits of a 95 % interval after each noisy column: aggregates of protected rows, and expressions of them.
 
     Args:
         lowered: The query.
         fields: The source of further fields.
-        every: False to leave out columns of which the plan tells one error for all rows.
+        every: False to leave out columns for which the plan gives one error for all rows.
     """
     relation, carrier = lowered.relation, _Carrier(fields)
     columns: list[tuple[str, Field]] = []
@@ -259,7 +259,7 @@ def with_margins(lowered: Lowered, fields: Fields, *, every: bool = True) -> Low
         relation = carried.relation
         limited.append(len(columns) - 1)
         columns += [(f"{name}_low", carried.low), (f"{name}_high", carried.high)]
-    # A column that stands twice has its limits twice, which are other fields.
+    # A column that is selected twice has its limits twice, under different fields.
     kept = tuple(dict.fromkeys(field for _, field in columns))
     projected = Project(relation, kept, tuple(map(Column, kept)))
     status = replace(lowered.status, relation=projected)
@@ -275,7 +275,7 @@ class _Carrier:
     def carry(self, relation: Relation, field: Field) -> _Carried | None:
         """The same rows with the limits of `field` as further columns.
 
-        None where the field has none, or where further columns would make two rows of one.
+        None if the field has no limits, or if further columns would turn one row into two.
         """
         match relation:
             case Release():
@@ -317,7 +317,7 @@ class _Carrier:
         return _Carried(projected, *new, frozenset().union(*(each.sources for each in known.values())))
 
     def _computed(self, below: Relation, shifts: Shifts) -> tuple[Relation, tuple[Expr, Expr]]:
-        """The limits of what is computed below them; a value as it is has them already."""
+        """Return the relation and the limits of an expression; a single value already has its limits."""
         if len(shifts.known) == 1 and isinstance(shifts.expression, Cast):
             (limits,) = shifts.known.values()
             return below, (limits.low, limits.high)
@@ -371,7 +371,7 @@ def _aggregated(relation: Release, field: Field) -> _Carried | None:
 
 
 def _differs_by_row(relation: Relation, field: Field) -> bool:
-    """True of averages and the like, of what is computed of noisy columns, and of unions of several."""
+    """True for averages and similar functions, for expressions of noisy columns, and for unions of several columns."""
     found = origins(relation, field)
     return len(found) != 1 or not FUNCTIONS[found[0].call.function].even_interval
 
@@ -398,7 +398,7 @@ def _unless(absent: Expr, value: Expr) -> Case:
 
 
 def _is_exact(relation: Relation, part: Expr) -> bool:
-    """True where an expression over a relation's rows surely has no noise in it."""
+    """True if an expression over a relation's rows surely contains no noise."""
     if windows_in(part) or any(map(_is_noisy, relations_in(part))):
         return False
     return all(field in relation.fields and _is_exact_field(relation, field) for field in fields_in(part))

@@ -1,7 +1,7 @@
-"""histogram: HISTOGRAM(x, low, high, n): counts of n buckets of equal width, and of what lies on either side of them.
+"""histogram: HISTOGRAM(x, low, high, n): counts of n buckets of equal width, and of the values below and above them.
 
-It is what GROUP BY keys, WIDTH_BUCKET(x, low, high, n) counts, as one array a group. So a row is in one count, and the
-noise does not grow with n.
+It returns the counts of GROUP BY keys, WIDTH_BUCKET(x, low, high, n) as one array for each group. Each row is in one
+count only, so the noise does not grow with n.
 """
 
 from dataclasses import dataclass, replace
@@ -46,12 +46,12 @@ MAX_BUCKETS = 100
 
 @dataclass(frozen=True)
 class HistogramEstimate(Estimate):
-    """The counts of the buckets of a group, each a cell of its own group of the release.
+    """The counts of a group's buckets; each is a cell of its own group in the release.
 
     Attributes:
         cell: The count.
-        key: The place of the key that is the bucket.
-        buckets: How many there are between the limits.
+        key: The index of the key that is the bucket.
+        buckets: The number of buckets between the limits.
     """
 
     kind: ClassVar[str] = "counts"
@@ -65,7 +65,7 @@ class HistogramEstimate(Estimate):
         return (self.cell,)
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
-        """The counts in the order of the buckets, alike in every bucket of a group; 0 for one that nobody can be in."""
+        """The counts in the order of the buckets, equal in all rows of a group; 0 for a bucket without a cell."""
         others = ", ".join(f"k{place}" for place in range(keys) if place != self.key)
         over = f"OVER ({f'PARTITION BY {others}' if others else ''})"
         counts = (
@@ -80,10 +80,10 @@ class HistogramEstimate(Estimate):
 
 
 def _estimate(call: AggregateCall, primitives: Primitives) -> HistogramEstimate:
-    """A count by buckets.
+    """Return an estimate that counts by buckets.
 
     Raises:
-        PolicyViolation: Each count would be shown only if enough units are in it.
+        PolicyViolation: Counts with too few units would have to be hidden.
     """
     if primitives.selects_groups:
         raise PolicyViolation(

@@ -1,7 +1,7 @@
-"""mode: MODE() of protected rows: in each group one pick among the public values of a column, by their rows.
+"""mode: MODE() over protected rows: in each group, one public value of a column is selected by its number of rows.
 
-A MODE is what GROUP BY keys, x ORDER BY COUNT(*) DESC LIMIT 1 would say for each group; so the rows of one unit that
-count for one value are those that count in one group.
+MODE is GROUP BY keys, x ORDER BY COUNT(*) DESC LIMIT 1 for each group. So the contribution bound of a value is the
+bound of a group.
 """
 
 from dataclasses import replace

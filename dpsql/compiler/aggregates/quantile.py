@@ -42,12 +42,12 @@ _EXTREMES = {"min": Rank.least(), "max": Rank.greatest()}
 
 
 class _Chosen(Estimate):
-    """What is chosen by rank."""
+    """A value that is selected by rank."""
 
     kind: ClassVar[str] = "chosen"
 
     def explained(self, error: ColumnError) -> str:
-        """Ranks."""
+        """Return the error in ranks."""
         return f"± {error.ranks} ranks at 95 %, exponential mechanism, {error.norms}"
 
 
@@ -114,7 +114,7 @@ class QuantilesEstimate(_Chosen):
 
 
 def _is_value(cell: int, grid: Grid) -> str:
-    """Whether a value was chosen: what stands for none lies above the grid."""
+    """SQL for whether a value was selected: the number that means "no value" is above the grid."""
     return f"p{cell} <= {grid.upper}"
 
 
@@ -193,7 +193,7 @@ def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | N
 
 
 def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
-    """The fractions of an array: ARRAY[…], a cast to an array, or a placeholder of one; None of one fraction."""
+    """Return the fractions of an array (ARRAY[…], a cast to an array, or an array parameter); None for one fraction."""
     is_cast = isinstance(node, exp.Cast) and isinstance(node.to, exp.DataType) and node.to.this == exp.DType.ARRAY
     index = placeholder(node)
     is_placeholder = index is not None and lowering.parameters.is_array(index)
@@ -201,7 +201,7 @@ def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
 
 
 def _fraction(lowering: Lowering, name: str, given: Expr, node: exp.Expr) -> Decimal:
-    """A constant between 0 and 1; one that is not known yet stands for any."""
+    """Return a constant between 0 and 1; an unknown parameter counts as 0.5 until it is bound."""
     given = given.argument if isinstance(given, Cast) else given
     if isinstance(given, Literal) and given.parameter is not None and given.value is None:
         return Decimal("0.5")

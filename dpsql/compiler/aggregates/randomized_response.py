@@ -1,11 +1,11 @@
-"""randomized_response: columns collected through randomized response, and what may be asked of them.
+"""randomized_response: columns collected through randomized response, and the aggregates allowed over them.
 
-Each answer is true with probability p, and else any other of the k values, all as likely. If a value is true of t among
-N, then E[c] = p·t + q·(N - t) name it, with q = (1 - p)/(k - 1), so (c - q·N)/(p - q) is t but for noise (Warner 1965;
-Kairouz, Bonawitz & Ramage 2016).
+Each answer is the truth with probability p, and else one of the other k - 1 values, uniformly. If a value is the truth
+for t of N, then E[c] = p·t + q·(N - t) answers name it, with q = (1 - p)/(k - 1); so (c - q·N)/(p - q) estimates t
+(Warner 1965; Kairouz, Bonawitz & Ramage 2016).
 
-Rule 1: what is linear in a column's answers is debiased; whatever else is made of them is refused.
-Rule 2: each unit gives one answer: of several, what bounding leaves would not be linear.
+Rule 1: aggregates that are linear in a column's answers are debiased; all others are refused.
+Rule 2: each unit gives one answer: with several, bounding would make the aggregate nonlinear.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,19 +47,19 @@ _BARELY = Fraction(1, 10**6)
 
 
 class _Debiased(Estimate):
-    """What randomized answers say."""
+    """An estimate of the truth behind randomized answers."""
 
     has_constant_error: ClassVar[bool] = False
 
     def explained(self, error: ColumnError) -> str:
-        """The answers' own randomness is a part of the error."""
+        """The error includes the randomness of the answers."""
         noise = f"{error.mechanism} noise on counts of randomized answers, {error.norms}"
         return f"{noise}, plus the randomness of the answers"
 
 
 @dataclass(frozen=True)
 class ResponseEstimate(_Debiased):
-    """How many, or what share, of those who answered are truly of a value that so many named."""
+    """The number or share of respondents for whom a value is true, from the number of answers that name it."""
 
     cell: int
     total_cell: int
@@ -83,7 +83,7 @@ class ResponseEstimate(_Debiased):
 
 @dataclass(frozen=True)
 class ResponseGroupEstimate(_Debiased):
-    """How many are truly of the value of a group's randomized key, which so many named."""
+    """The number of respondents for whom a group's randomized key is true, from the number of answers that name it."""
 
     cell: int
     key: int
@@ -101,7 +101,7 @@ class ResponseGroupEstimate(_Debiased):
 
 @dataclass(frozen=True)
 class Asked:
-    """An answer that an aggregate asks for: rows whose `field` is `value`, and that pass the `rest` of a filter."""
+    """A counted answer: rows where `field` is `value` and the `rest` of a filter is true."""
 
     field: Field
     value: Literal
@@ -126,10 +126,10 @@ class Responses:
         return cls(release, carried(release.aggregate, _randomized))
 
     def check(self, *, selects_groups: bool) -> None:
-        """Refuse what is not linear in the answers.
+        """Refuse aggregates that are not linear in the answers.
 
         Raises:
-            PolicyViolation: It is not.
+            PolicyViolation: An aggregate is not linear.
         """
         aggregate = self.release.aggregate
         for node in nodes(aggregate):
@@ -276,16 +276,16 @@ def _is(expression: Expr, value: int) -> bool:
 def debiased(
     output: ResponseEstimate | ResponseGroupEstimate, prefix: str, widths: Sequence[float] | None, keys: int
 ) -> Formula:
-    """What randomized answers say, over the cells p0, p1 … of a release.
+    """Return the SQL of a debiased estimate over the cells p0, p1 … of a release.
 
-    The interval is of the noise and of the answers' own randomness: of N answers, t of them truly of a value, as many
-    name it as two binomials say, of variance t·p(1 - p) + (N - t)·q(1 - q).
+    The interval includes the noise and the randomness of the answers: if a value is true for t of N, the number
+    of answers that name it is the sum of two binomials, of variance t·p(1 - p) + (N - t)·q(1 - q).
 
     Args:
-        output: What is asked.
-        prefix: What the names of its columns begin with.
-        widths: Half the width of a 95 % interval of each cell's noise; without them there are no limits.
-        keys: How many keys the release has.
+        output: The estimate.
+        prefix: The prefix of column names.
+        widths: Half the width of a 95 % interval of each cell's noise; None for no limits.
+        keys: The number of keys of the release.
     """
     p, q = output.response.truth, output.response.lie
     columns: dict[str, str] = {}
@@ -315,7 +315,7 @@ def debiased(
 
 
 def _total(output: ResponseEstimate | ResponseGroupEstimate, keys: int) -> str:
-    """How many answered: of a group, over the groups that differ from it in its answer alone."""
+    """The number of answers; for a group, the sum over the groups that differ in the answer only."""
     if isinstance(output, ResponseEstimate):
         return f"CAST(p{output.total_cell} AS DOUBLE)"
     others = ", ".join(f"k{place}" for place in range(keys) if place != output.key)

@@ -1,6 +1,6 @@
-"""release_leaf: a release as post-processing reads it, and the aggregates that a column passes on unchanged.
+"""release_leaf: a release in post-processing SQL, and the aggregates that a column passes on unchanged.
 
-Rule: where a column's value might be anything else, there is no origin, and no error is told.
+Rule: a column whose value may come from elsewhere has no origin, and no error is given for it.
 """
 
 import re
@@ -126,15 +126,15 @@ def from_text(name: str, sql_type: SqlType) -> str:
 
 
 def to_text(name: str, sql_type: SqlType) -> str:
-    """A value as the text from which it is read again; one that has no place in its type is told here, not there."""
+    """A value as text from which it can be read; the first cast fails here if the type cannot hold the value."""
     return f"CAST(CAST({name} AS {POST_PROCESSING.types[sql_type]}) AS VARCHAR)"
 
 
 def in_layers(table: str, columns: Mapping[str, str]) -> str:
-    """A table with further columns, each of a SELECT above those that it names.
+    """Return a table with further columns, each in a SELECT above the columns that it uses.
 
-    DuckDB lets a column name another one of the same SELECT, but writes it out at each such place: of what is computed
-    in ten steps, the text would grow as a power of ten.
+    In DuckDB, a column may use another one of the same SELECT, but its expression is copied to each use: the text would
+    grow exponentially with the number of steps.
     """
     depths: dict[str, int] = {}
     for name, text in columns.items():
@@ -169,7 +169,7 @@ class AggregateOrigin:
 
 
 def origins(relation: Relation, field: Field) -> tuple[AggregateOrigin, ...]:
-    """Where the values of a relation's field come from: one origin, one for each arm of a union, or none."""
+    """Return the origins of a relation's field: one, one for each arm of a union, or none."""
     match relation:
         case Release():
             told = (*relation.aggregate.aggregate_fields, *relation.picked_fields)

@@ -124,7 +124,7 @@ class MeanEstimate(Estimate):
         return "a centred sum and a count"
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
-        """The mean, with Fieller's limits; where the count may be noise alone, every mean of the grid is left.
+        """The mean with Fieller's limits; if the count may be noise alone, the interval is the whole grid.
 
         All are NULL where the count is not positive.
         """
@@ -150,10 +150,10 @@ class MeanEstimate(Estimate):
         return Formula(value, (low, high))
 
     def _sum_of_values(self, drawn: Drawn) -> Cell:
-        """The sum of values, not of distances from the centre: the centre times the count is added.
+        """The sum of the values, not of their distances from the centre: it adds the centre times the count.
 
-        Over the count its noise is more than that of the mean, of which the count's part is (mean - centre)²: no value
-        is negative.
+        Divided by the count, its noise variance exceeds that of the mean, in which the count's variance has the weight
+        (mean - centre)²: no value is negative.
         """
         of_sum, of_count = (variance_of(drawn.noises[cell]) for cell in self.cells)
         value = f"(CAST(p{self.sum_cell} AS DOUBLE) + {self.grid.centre} * CAST(p{self.count_cell} AS DOUBLE))"
@@ -243,15 +243,15 @@ FUNCTIONS = (
 
 
 def fieller(total: str, count: str, squared: str, of_count: float) -> tuple[str, str]:
-    """The least and the greatest ratio r for which total - r·count lies within what noise makes of nothing.
+    """Return the least and greatest ratio r for which total - r·count is within the 95 % interval of noise around zero.
 
-    That is exact however small the count is, as long as it is more than its noise.
+    That is exact for every count that exceeds the half width of its noise.
 
     Args:
         total: A noisy sum.
         count: A noisy count.
         squared: The square of half the width of the sum's 95 % interval.
-        of_count: Half the width of the count's.
+        of_count: Half the width of the count's 95 % interval.
 
     Reference: Fieller 1954; the widths of two independent noises add up by squares.
     """

@@ -1,10 +1,10 @@
 """variance: variance, covariance, correlation and regression, as SQL of released sums.
 
-Rule 1: all is made of released cells and of the noise's law, so it tells nothing more.
-Rule 2: numbers are measured in steps from the centres of their grids, where noise moves squares and products least.
-Rule 3: what PostgreSQL leaves undefined is NULL: too few rows, and a regression on values that are all the same.
+Rule 1: statistics depend on released cells and the distribution of the noise only: they are post-processing.
+Rule 2: numbers are measured in steps from the centres of their grids, where noise has the least effect on squares.
+Rule 3: where PostgreSQL returns NULL, so does dpsql: too few rows, and regressions on constant values.
 
-A margin is to first order: each cell's noise moves the statistic by its derivative there, and they add up by squares.
+Margins are first-order: each cell's noise changes the statistic by its derivative; the changes add in quadrature.
 """
 
 from collections.abc import Mapping, Sequence
@@ -130,13 +130,13 @@ class _Found:
     """A statistic in units of `scale`.
 
     Attributes:
-        value: SQL of it, or of its square.
-        slopes: Of `value`.
-        scale: What it is multiplied by.
-        margin: A template around the margin of its slopes.
-        least: What the statistic is not below.
-        greatest: What it is not above.
-        rooted: Whether it is the root of `value`; then so are its limits.
+        value: SQL of the statistic, or of its square.
+        slopes: The derivatives of `value`.
+        scale: The factor that `value` is multiplied by.
+        margin: A template for the margin of the slopes.
+        least: The lower bound of the statistic.
+        greatest: The upper bound of the statistic.
+        rooted: Whether the statistic is the square root of `value`; its limits then are, too.
     """
 
     value: str
@@ -148,7 +148,7 @@ class _Found:
     rooted: bool = False
 
     def told(self, text: str) -> str:
-        """A value, or a limit, as it is told: within what there may be, NULL where it is NULL."""
+        """SQL of a value or limit, clamped to the possible range; NULL stays NULL."""
         inside = text if self.least is None else f"CASE WHEN {text} < {self.least} THEN {self.least} ELSE {text} END"
         if self.greatest is not None:
             inside = f"CASE WHEN {text} > {self.greatest} THEN {self.greatest} ELSE {inside} END"
@@ -157,7 +157,7 @@ class _Found:
 
 @dataclass
 class _Writer:
-    """Names what is computed, each thing once."""
+    """Names computed expressions, each once."""
 
     output: VarianceEstimate
     prefix: str
@@ -234,7 +234,7 @@ def _variance(writer: _Writer) -> tuple[_Found, int]:
 
 
 def _of_sample(writer: _Writer, found: _Found) -> tuple[_Found, int]:
-    """The same for rows that stand for more: n/(n − 1) times as large."""
+    """Return the sample statistic of a population statistic: n/(n - 1) times as large."""
     factor = writer.named(f"{writer.count} / greatest({writer.count} - 1, 1)")
     margin = found.margin.replace("{0}", f"{factor} * {{0}}")
     return replace(found, value=writer.named(f"{factor} * {found.value}"), margin=margin), 2
@@ -302,7 +302,7 @@ def _correlation(writer: _Writer) -> tuple[_Found, int]:
 
 
 def _determination(writer: _Writer) -> tuple[_Found, int]:
-    """R²: NULL where x is constant, 1 where y alone is."""
+    """R²: NULL if x is constant, 1 if only y is constant."""
     found, least = _correlation(writer)
     root = found.value
     (of_y, _), (of_x, _) = writer.of_y, writer.of_x

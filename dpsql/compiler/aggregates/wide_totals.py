@@ -1,14 +1,14 @@
-"""wide_totals: how many rows there are in all, so that an answer can tell how many of them its bounds drop.
+"""wide_totals: totals with wide bounds, which show how many rows the contribution bounds of an answer drop.
 
-A release counts at most R rows of a unit, and fewer where its groups are bounded. The wide total of a cell is a release
-of its own without groups, over the same rows, which counts at most WIDTH · R rows of a unit. Where units are counted in
-at most L0 groups each, it counts them in at most WIDTH · L0. What the groups of the cell lack of its wide total, the
-bounds have dropped. Of values that are computed of a unit's rows, the wide total is the sum of the same values where
-WIDTH times as many rows are expected. Groups that a selection shows do not add up to all that is counted: of these, the
-bounded total is a release of its own, too, as the wide one with a WIDTH of 1.
+A release counts at most R rows of a unit, and fewer if its groups are bounded. The wide total of a cell is a release of
+its own without groups, over the same rows, which counts at most WIDTH · R rows of a unit. If units are counted in at
+most L0 groups each, the wide total counts them in at most WIDTH · L0. The difference between the wide total and the sum
+of the groups is what the bounds dropped. For values computed from a unit's rows, the wide total is the sum of the same
+values with WIDTH times the expected number of rows. If groups are selected, those that are shown do not add up to the
+total; the bounded total is then also a release of its own, which is the wide one with a WIDTH of 1.
 
-Rule 1: a total is a release as any other: bounded, verified, charged, and noised by itself.
-Rule 2: it is asked of rows that are in some group: those whose keys have values of public lists, if these are public.
+Rule 1: a total is a release like any other: bounded, verified, charged, and with noise of its own.
+Rule 2: it covers rows that are in some group: if the keys are public, rows whose keys are listed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,16 +57,16 @@ WIDTH = 4
 def totalled(
     primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution, rows: Relation
 ) -> tuple[int, ...]:
-    """The cells that get a wide total: counts of which bounds drop rows; if there are none, sums of values from 0 on.
+    """Return the cells that get a wide total: counts that lose rows to bounds, else sums of nonnegative values.
 
     Args:
         primitives: The cells.
-        estimates: What is made of them.
-        contribution: What one unit may contribute.
-        rows: What is aggregated.
+        estimates: The estimates that use them.
+        contribution: The contribution bounds of one unit.
+        rows: The aggregated rows.
     """
     counted = (cell for estimate in estimates if (cell := _counted(estimate)) is not None)
-    # Of units, nothing is dropped but groups.
+    # Counts of units lose groups only.
     counts = [cell for cell in counted if _counts(primitives[cell]) and _is_cut(primitives[cell], contribution)]
     sums = [estimate.cell for estimate in estimates if isinstance(estimate, SumEstimate)]
     means = [estimate.sum_cell for estimate in estimates if isinstance(estimate, MeanEstimate)]
@@ -130,7 +130,7 @@ def _counts(primitive: Primitive) -> bool:
 
 
 def _adds_up(primitive: Primitive) -> bool:
-    """True of sums that grow with each row: of values of both signs, what is dropped may cancel out."""
+    """True for sums that grow with each row; with values of both signs, dropped values may cancel."""
     sums = primitive.kind in (PrimitiveKind.SUM, PrimitiveKind.MEAN)
     return sums and primitive.grid is not None and primitive.grid.lower >= 0
 
@@ -138,12 +138,12 @@ def _adds_up(primitive: Primitive) -> bool:
 def sampled(
     primitives: Sequence[Primitive], estimates: Sequence[Estimate], cells: Sequence[int]
 ) -> tuple[Primitive, ...]:
-    """Cells that tell in which groups units are of whose rows some are left out, one a count of rows.
+    """Return cells that count, in each group, the rows of units with dropped rows, one for each count of rows.
 
     Args:
         primitives: The cells.
-        estimates: What is made of them.
-        cells: Those that a wide total is bought for.
+        estimates: The estimates that use them.
+        cells: The cells that have a wide total.
     """
     shown = {estimate.cell for estimate in estimates if isinstance(estimate, CountEstimate)}
     counts = [primitives[cell] for cell in cells if cell in shown]
@@ -151,7 +151,7 @@ def sampled(
 
 
 def counted_with(cell: int, estimates: Sequence[Estimate]) -> int | None:
-    """The cell that counts the values of which another has the distances from a centre; None where it has none."""
+    """Return the count of the values whose distances from a centre a cell sums; None for other cells."""
     means = (estimate for estimate in estimates if isinstance(estimate, MeanEstimate))
     return next((mean.count_cell for mean in means if mean.sum_cell == cell), None)
 
@@ -208,7 +208,7 @@ class WideTotals:
         protected, keys = self.release.protected, self.release.aggregate.keys
         relation = protected.relation
         if keys and enumerate_keys(keys, relation, self.catalog, self.fields) is not None:
-            # What is made of joined public rows is listed: the list is made of these rows.
+            # Keys of joined public rows are listed anyway: the list consists of these rows.
             listed = frozenset(_joined_public(relation))
             beside = [key for key in keys if not (is_plain(key) and fields_in(key) and fields_in(key) <= listed)]
             domains = [(key, enumerate_keys((key,), relation, self.catalog, self.fields)) for key in beside]
@@ -231,7 +231,7 @@ class WideTotals:
 
 
 def _joined_public(relation: Relation) -> Iterator[Field]:
-    """The fields of public tables of which each row has one that is joined."""
+    """Yield the fields of public tables that each row is joined with."""
     match relation:
         case Filter():
             yield from _joined_public(relation.input)
@@ -243,7 +243,7 @@ def _joined_public(relation: Relation) -> Iterator[Field]:
 
 
 def _is_listed(key: Expr, domain: Relation) -> Expr:
-    """True of rows whose key is one of a public list; NULL is on it where a group of it is shown."""
+    """True for rows whose key is in a public list; NULL is in it if a NULL group is shown."""
     (field,) = domain.fields
     absent = is_null(key)
     null_is_listed = Exists(Filter(domain, is_null(Column(field))))

@@ -41,7 +41,7 @@ class DescribedKey:
 
 @dataclass(frozen=True)
 class DescribedCell:
-    """A cell: what it adds up, and the terms that are true of the rows that it adds up, beside those of all rows."""
+    """A cell: the expression that it adds up, and the conditions on its rows beyond those of all rows."""
 
     text: str
     terms: frozenset[str]
@@ -49,18 +49,18 @@ class DescribedCell:
 
 @dataclass(frozen=True)
 class ReleaseDescription:
-    """What is stored of a release beside its cells, in the order of its keys and cells.
+    """The stored description of a release, in the order of its keys and cells.
 
     Attributes:
-        family: All that two releases have to share.
-        terms: What is true of its rows.
+        family: The digest of everything that two releases must have in common.
+        terms: The conditions on its rows.
         keys: Its keys.
         cells: Its cells.
-        rows: Rows of one unit that count in all groups together; None where a unit has one row.
-        per_group: Rows of one unit that count in one group.
+        rows: The bound of one unit's rows in all groups together; None if a unit has one row.
+        per_group: The bound of one unit's rows in one group.
         one_group: True where all rows of a unit are in one group.
-        bias: The square of the number of rows that bounds are expected to drop, with its uncertainty; None where no
-            profile tells.
+        bias: The square of the number of rows that bounds are expected to drop, with its uncertainty; None without a
+        profile.
     """
 
     family: str
@@ -90,7 +90,7 @@ class ReleaseDescription:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReleaseDescription":
-        """Read what to_json wrote; whatever else it is, ValueError, KeyError or TypeError is raised."""
+        """Read the output of to_json; other input raises ValueError, KeyError or TypeError."""
         rows, per_group, one_group = stored["bounds"]
         bias = stored["bias"]
         return cls(
@@ -107,16 +107,16 @@ class ReleaseDescription:
 
 @dataclass(frozen=True)
 class DescribedRelease:
-    """A release that can be described, as it is planned.
+    """A planned release that can be described.
 
     Attributes:
-        release: The release, in its one form.
-        relations: What its rows are joined of, in the order in which their fields are numbered.
-        terms: What is true of its rows.
+        release: The release in canonical form.
+        relations: The joined relations, in the order in which their fields are numbered.
+        terms: The conditions on its rows.
         primitives: Its cells.
-        contribution: What one unit may contribute.
-        facts: What is equal in all releases of a family, beside the rows.
-        bias: As of its description.
+        contribution: The contribution bounds of one unit.
+        facts: Everything that is equal in all releases of a family, except the rows.
+        bias: The bias of its description.
     """
 
     release: Release
@@ -141,12 +141,12 @@ class DescribedRelease:
         return found
 
     def text(self, part: Expr) -> str:
-        """The digest of an expression over the fields; others in it are those of a subquery of its own."""
+        """The digest of an expression over the fields; other fields in it belong to a subquery inside it."""
         return _digest(_spelled(part, dict(self.numbers)))
 
     @cached_property
     def description(self) -> ReleaseDescription:
-        """What is stored of it."""
+        """The stored description."""
         bounds = self.contribution
         told = [list(self.facts), _spelled(self.relations, {}), self.numbers[self.release.protected.unit]]
         return ReleaseDescription(
@@ -166,7 +166,7 @@ class DescribedRelease:
         return tuple(sorted(self.numbers[each] for each in fields_in(key)))
 
     def _cell(self, primitive: Primitive) -> DescribedCell:
-        """A cell; how many rows of a unit count in it is a bound, but where a unit counts once."""
+        """A cell. Its cap on a unit's rows is a bound and is left out; counts of units differ from counts of rows."""
         bare = replace(primitive, filter=None, cap=1)
         text = _digest([primitive.counts_units, _spelled(bare, dict(self.numbers))])
         return DescribedCell(text, frozenset(map(self.text, filters(primitive))))
@@ -179,14 +179,14 @@ def described(
     facts: tuple[object, ...],
     bias: Fraction | None,
 ) -> DescribedRelease | None:
-    """Describe a release of public groups, or of none; None where its cells do not add up over groups.
+    """Describe a release with public groups, or without groups; None if its cells do not add up over groups.
 
     Args:
-        release: The release, in its one form.
+        release: The release in canonical form.
         primitives: Its cells.
-        contribution: What one unit may contribute.
-        facts: Texts and numbers that two releases of a family share, beside the rows.
-        bias: As of its description.
+        contribution: The contribution bounds of one unit.
+        facts: Texts and numbers that are equal in all releases of a family, except the rows.
+        bias: The bias of its description.
     """
     drops_groups = contribution.ranked and not contribution.copied
     if drops_groups or contribution.lists is not None or not primitives:
@@ -199,7 +199,7 @@ def described(
 
 
 def filters(primitive: Primitive) -> tuple[Expr, ...]:
-    """The terms of the rows that a cell adds up, beside those of all rows."""
+    """The conditions on a cell's rows, beyond those of all rows."""
     return () if primitive.filter is None else conjuncts(primitive.filter)
 
 
@@ -211,7 +211,7 @@ def _rows_in_all(bounds: Contribution) -> int:
 
 
 def _taken_apart(relation: Relation) -> tuple[tuple[Relation, ...], tuple[Expr, ...]]:
-    """The relations whose inner joins a relation is, and what is true of its rows."""
+    """The relations that are joined by inner joins, and the conditions on their rows."""
     match relation:
         case Filter():
             parts, terms = _taken_apart(relation.input)
@@ -243,14 +243,14 @@ def _digest(told: object) -> str:
 
 
 def _spelled(part: object, numbers: dict[Field, int]) -> object:
-    """Everything that a part of the intermediate form says; a field is told by its number, which it gets here."""
+    """The full content of a part of the intermediate form; fields are written as numbers, assigned here."""
     match part:
         case None | bool() | int() | str():
             return part
         case Field():
             return ["field", numbers.setdefault(part, len(numbers)), part.type.value]
         case Table() | PolicyColumn():
-            return part.name  # the policy's fingerprint says the rest
+            return part.name  # the policy's fingerprint covers the rest
         case Enum():
             return part.value
         case tuple():

@@ -54,8 +54,8 @@ class CanonicalSpelling:
     """Writes expressions.
 
     Attributes:
-        labels: What decides about order.
-        written: What fields stand for, each in its one spelling.
+        labels: The labels that determine the order.
+        written: The expression of each field, in its canonical spelling.
         subquery: Writes the subqueries of expressions.
     """
 
@@ -90,7 +90,7 @@ class CanonicalSpelling:
                 return self._call(expression)
 
     def truth(self, condition: Expr) -> Expr:
-        """A condition where its truth is asked for: a column that is one is compared, which tells its values."""
+        """A condition as a truth value: a BOOLEAN column is compared with TRUE, which shows its values."""
         return _compared_with_true(self.value(condition))
 
     def together(self, terms: Iterable[Expr]) -> tuple[Expr, ...]:
@@ -99,7 +99,7 @@ class CanonicalSpelling:
         return () if _is_constant(whole, True) else conjuncts(whole)
 
     def call(self, call: AggregateCall) -> AggregateCall:
-        """An aggregate call; rows are counted where what is counted is never NULL."""
+        """An aggregate call; COUNT of an expression that is never NULL counts rows."""
         argument = self.value(call.argument) if call.argument is not None else None
         if call.function == "count" and not call.distinct and isinstance(argument, Literal):
             argument = argument if argument.value is None else None
@@ -159,7 +159,7 @@ class CanonicalSpelling:
         return computed(replace(call, arguments=arguments))
 
     def _chosen(self, call: Call) -> Expr:
-        """LEAST or GREATEST: NULLs are left out, and equal values look alike but for those of intervals."""
+        """LEAST or GREATEST: NULLs are dropped and equal values are merged; values except intervals are sorted."""
         parts = [part for part in _flat(call) if not _is_null(part)] or [Literal(None, call.type)]
         distinct = tuple(dict.fromkeys(parts))
         if call.type is not SqlType.INTERVAL:
@@ -259,7 +259,7 @@ def _compared_with_true(condition: Expr) -> Expr:
 
 
 def _list_of(term: Expr, *, negated: bool) -> tuple[Expr, tuple[Literal, ...]] | None:
-    """What a term says is among constants, or with `negated` is among none of them."""
+    """The expression and the constants that a condition compares it with; with `negated`, those that it excludes."""
     if isinstance(term, Call) and term.function == ("ne" if negated else "eq"):
         argument, constant = term.arguments
         return (argument, (constant,)) if isinstance(constant, Literal) else None

@@ -1,4 +1,4 @@
-"""joins: inner joins of relations as one relation, in one order, and what is true of their rows.
+"""joins: inner joins of relations as one relation in a canonical order, with the conditions on their rows.
 
 Rule 1: a condition is pushed down as far as all of its fields are available. A condition that refers to a row outside
 the subquery stays on top, where engines expect it.
@@ -23,12 +23,12 @@ Equal = Collection[frozenset[Field]]
 
 
 def ordered(relations: Sequence[Relation], terms: Sequence[Expr], equal: Equal, labels: Labels) -> tuple[Relation, ...]:
-    """Relations by their labels and by what is said of each, those next to one another that something ties.
+    """Return the relations sorted by their labels and conditions; relations with a common condition are adjacent.
 
     Args:
-        relations: What is joined.
-        terms: What is true of each row, besides what is equal.
-        equal: What is equal.
+        relations: The joined relations.
+        terms: The conditions on each row, except equations.
+        equal: The sets of equal fields.
         labels: Labels of all fields.
     """
     places = _places(relations, terms, equal, labels)
@@ -51,9 +51,9 @@ def ordered(relations: Sequence[Relation], terms: Sequence[Expr], equal: Equal, 
 def _places(
     relations: Sequence[Relation], terms: Sequence[Expr], equal: Equal, labels: Labels
 ) -> list[tuple[int, int]]:
-    """The place of each relation: relations of one label are told apart by what is said of them.
+    """Return the place of each relation; relations with equal labels are distinguished by their conditions.
 
-    One of those that nothing tells apart yet is chosen, which may tell the others apart: this is colour refinement.
+    If some remain equal, one of them is chosen, which may distinguish the others: this is colour refinement.
     Reference: Weisfeiler & Leman 1968, "The reduction of a graph to canonical form".
     """
     colours = _ranks([labels.of_rows(relation) for relation in relations])
@@ -72,7 +72,7 @@ def _places(
 def _refined(
     relations: Sequence[Relation], terms: Sequence[Expr], equal: Equal, labels: Labels, colours: Sequence[int]
 ) -> list[tuple[int, list[str]]]:
-    """The colour of each relation, and what is said of it and of the colours of others."""
+    """Return the colour of each relation, and the conditions on it with the colours of the other relations."""
     found = []
     for index, relation in enumerate(relations):
         marks = [
@@ -101,8 +101,8 @@ class JoinedRelations:
 
     Attributes:
         parts: The relations.
-        terms: What is true of each row.
-        written: Fields of what was read, over those of the parts.
+        terms: The conditions on each row.
+        written: The original fields, as expressions over the fields of the parts.
     """
 
     parts: tuple[Relation, ...]
@@ -153,7 +153,7 @@ def filtered(relation: Relation, terms: Sequence[Expr]) -> Relation:
 
 
 def _is_nothing(part: Relation) -> bool:
-    """True for the one row without columns that stands where there is no FROM."""
+    """True for the row without columns that replaces a missing FROM."""
     return isinstance(part, Values) and not part.fields and len(part.rows) == 1
 
 
@@ -181,7 +181,7 @@ def _equal_columns(term: Expr) -> tuple[Field, Field] | None:
     left, right = term.arguments
     if not isinstance(left, Column) or not isinstance(right, Column) or left.type is not right.type:
         return None
-    return (left.field, right.field) if left != right else None  # x = x says that x is not NULL
+    return (left.field, right.field) if left != right else None  # x = x only means that x is not NULL
 
 
 def _joined(parts: Sequence[Relation], terms: Sequence[Expr]) -> Relation:

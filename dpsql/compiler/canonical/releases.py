@@ -58,10 +58,10 @@ class RelationReader:
     Attributes:
         fields: The source of fields.
         labels: Labels of the fields that are given.
-        release: Gives the one form of a release inside.
-        outer: What the fields of the rows around a subquery stand for.
-        depth: How many queries are around.
-        kept: Fields that stay columns.
+        release: Returns the canonical form of an inner release.
+        outer: The expressions of the fields of outer rows, for a correlated subquery.
+        depth: The number of enclosing queries.
+        kept: Fields that must stay columns.
     """
 
     fields: Fields
@@ -72,7 +72,7 @@ class RelationReader:
     kept: frozenset[Field] = frozenset()
 
     def rows(self, relation: Relation, needed: frozenset[Field]) -> JoinedRelations:
-        """Read a relation, of which some fields are needed."""
+        """Return a relation in canonical form, with the fields that are needed."""
         match relation:
             case Filter():
                 rows = self.rows(relation.input, needed | fields_in(relation.condition))
@@ -169,7 +169,7 @@ class RelationReader:
         spelling = self.spelling(rows.written)
         written = {each: spelling.value(expression) for each, expression in pairs}
         columns = [each for each, expression in written.items() if self._stays(each, expression)]
-        # What a query makes of public tables alone is looked at as a whole where groups are listed.
+        # A relation of public tables only is kept whole, because groups are listed from it.
         whole = len(rows.parts) > 1 and is_public(relation.input)
         rows = replace(rows, written=written)
         return self._with_columns(rows, columns) if columns or whole else rows
@@ -181,7 +181,7 @@ class RelationReader:
         return each in self.kept or not is_plain(expression) or _weight(expression) > MAX_WEIGHT
 
     def _with_columns(self, rows: JoinedRelations, columns: Sequence[Field]) -> JoinedRelations:
-        """The same rows, of which some fields are columns."""
+        """Return the same rows with some fields as computed columns."""
         made = assembled(rows, self.labels)
         others = (fields_in(expression) for each, expression in made.written.items() if each not in columns)
         own = frozenset(made.relation.fields).intersection(frozenset[Field]().union(*others))
@@ -230,7 +230,7 @@ class RelationReader:
     def _side(
         self, relation: Relation, used: frozenset[Field], *, nullable: bool
     ) -> tuple[Relation, Mapping[Field, Expr]]:
-        """One side of an outer join, and its fields; where NULLs may stand in its place they are columns."""
+        """Return one side of an outer join and its fields; on the nullable side, computed fields become columns."""
         rows = self.rows(relation, used)
         computed = [each for each, found in rows.written.items() if not isinstance(found, Column)]
         if nullable and computed:

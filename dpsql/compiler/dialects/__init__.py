@@ -1,4 +1,4 @@
-"""The engines' SQL: one dialect a file, which says how each construct of the intermediate form is written."""
+"""The engines' SQL: one dialect in each file, which prints every construct of the intermediate form."""
 
 from dpsql.compiler.dialects.dialect import Dialect
 from dpsql.compiler.dialects.duckdb import PostProcessing

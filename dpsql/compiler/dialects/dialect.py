@@ -1,7 +1,7 @@
-"""dialect: what an engine's SQL must be able to say of the intermediate form, and how much of it all engines share.
+"""dialect: the interface of an engine's SQL, with the parts that all engines share.
 
-Rule 1: what a dialect writes is total for every value of its arguments' types, and the same number on every engine.
-Rule 2: a constant is quoted here, and nowhere else is text put into SQL.
+Rule 1: the SQL of a dialect is total for every value of its argument types, and gives equal numbers on every engine.
+Rule 2: constants are quoted here; nowhere else is text put into SQL.
 """
 
 from abc import ABC, abstractmethod
@@ -30,10 +30,10 @@ def standard_text(text: str) -> str:
 
 
 def _held(text: str) -> str:
-    """The text, which SQL can hold: what is no Unicode has no encoding, and NUL would end it.
+    """Return the text if SQL can contain it: NUL and unpaired surrogates are refused.
 
     Raises:
-        InvalidText: It cannot.
+        InvalidText: The text has such a character.
     """
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise InvalidText("a text or a name has a character that SQL cannot hold: NUL, or half of a surrogate pair")
@@ -41,10 +41,10 @@ def _held(text: str) -> str:
 
 
 def spelled(own: Mapping[str, Spelling]) -> Mapping[str, Spelling]:
-    """The allow-list in an engine's words: its own spellings, and those that engines share.
+    """The allow-list with an engine's own spellings, and the shared ones for the rest.
 
     Raises:
-        ValueError: A spelling of its own is the shared one, which is to stand in one place.
+        ValueError: An own spelling equals the shared one, which must be the only one.
     """
     shared = {name: function.spelling for name, function in FUNCTIONS.items() if function.spelling is not None}
     if alike := sorted(own.items() & shared.items(), key=str):
@@ -64,14 +64,14 @@ class Dialect(ABC):
 
     Attributes:
         types: The engine's names of types.
-        functions: The allow-list in the engine's words.
-        exact_types: The engine's types of which two values are equal just if their `canonical` values are, by name
-            without the length of texts and moments. Keys that lead to a unit are of these types alone, and no unique
-            key of another type is a fact. A type that is not here is none.
-        codes_text: True where fine text keys are ranked by codes in their place.
-        orders_groups: True where a unit's groups are best made in their order.
-        turns_of_rows: True where a bounded copy is best laid out in turns: a row of each unit, then a second of each.
-        ranks_few: True where to rank the groups of those units alone that have too many is worth the joins it takes.
+        functions: The allow-list with the engine's spellings.
+        exact_types: The engine's types, by name without a length, for which two values are equal exactly if their
+            `canonical` values are. Keys that lead to a unit must have one of these types, and unique keys of other
+            types are ignored.
+        codes_text: True if long text keys are ranked by codes instead.
+        orders_groups: True if aggregating a unit's groups in their order is fastest.
+        turns_of_rows: True if a prepared table is best laid out in turns: a row of each unit, then a second of each.
+        ranks_few: True if ranking only the groups of units with too many of them is worth the extra joins.
     """
 
     types: Mapping[SqlType, str]
@@ -85,19 +85,19 @@ class Dialect(ABC):
     @staticmethod
     @abstractmethod
     def quote_name(name: str) -> str:
-        """An identifier, quoted, whatever characters are in it.
+        """Return a quoted identifier; it may contain any character that SQL allows.
 
         Raises:
-            InvalidText: SQL cannot hold it.
+            InvalidText: SQL cannot contain a character of it.
         """
 
     @staticmethod
     @abstractmethod
     def quote_text(text: str) -> str:
-        """A string constant, quoted, whatever characters are in it.
+        """Return a quoted string constant; it may contain any character that SQL allows.
 
         Raises:
-            InvalidText: SQL cannot hold it.
+            InvalidText: SQL cannot contain a character of it.
         """
 
     def quote_path(self, path: Sequence[str]) -> str:
@@ -136,10 +136,10 @@ class Dialect(ABC):
         return False
 
     def spelling(self, call: Call) -> Spelling:
-        """How the engine writes a call.
+        """Return the engine's spelling of a call.
 
         Raises:
-            UnsupportedQuery: It is one of those that post-processing alone computes.
+            UnsupportedQuery: Only post-processing computes this function.
         """
         if call.function not in self.functions:
             raise _only_above("JSON")
@@ -248,11 +248,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
-        """A table's column as the one value its type gives it, NULL where it has none."""
+        """Return a table's column as its canonical value, or NULL if it has none."""
 
     @abstractmethod
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
-        """The type of a column that keeps canonical values as they are, so that they need not be made so again."""
+        """Return the type of a column that stores canonical values unchanged."""
 
     # Groups
 

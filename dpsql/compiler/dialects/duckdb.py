@@ -81,12 +81,12 @@ class DuckDB(Dialect):
         """A typed constant."""
         target = TYPES[sql_type]
         if value is None:
-            # A NULL of some scale would make its scale that of the values beside it, and not all of them fit.
+            # The scale of a NULL would apply to the other values of its column, and might not fit them.
             return "NULL" if sql_type is SqlType.NUMERIC else f"CAST(NULL AS {target})"
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
         if isinstance(value, float | Decimal) and value == 0:
-            value = type(value)(0)  # -0 is equal to 0, and must not be told from it
+            value = type(value)(0)  # -0 is equal to 0 and must look the same
         if isinstance(value, Decimal) and sql_type is SqlType.NUMERIC:
             return _decimal_constant(value)
         if isinstance(value, int | Decimal | float):
@@ -125,11 +125,11 @@ class DuckDB(Dialect):
         return f"CAST(to_json(CAST({text} AS VARCHAR[])) AS VARCHAR)"
 
     def adapted(self, call: Call) -> Call:
-        """A call whose beginning of a text is told by bytes, where that is all of most texts."""
+        """Return LEFT of a very long prefix as a check of the text's bytes, because most texts are shorter."""
         return replace(call, function="beginning") if leaves_most(call) else call
 
     def named_arguments(self, call: Call) -> frozenset[int]:
-        """TRY takes no subqueries: they are named beside it."""
+        """TRY takes no subqueries: its arguments are named outside it."""
         within = "TRY(" in self.functions[call.function].template
         named = within and any(relations_in(argument) for argument in call.arguments)
         return frozenset(range(len(call.arguments))) if named else frozenset()
@@ -181,7 +181,7 @@ class DuckDB(Dialect):
     # Relations
 
     def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
-        """A SELECT as a table of FROM, which may always refer to what stands left of it."""
+        """Return a SELECT as a table of FROM; in DuckDB it may always refer to entries to its left."""
         return f"({select})"
 
     def check_join(self, join: Join) -> None:
@@ -204,7 +204,7 @@ class DuckDB(Dialect):
         return f"(SELECT unnest(generate_series({low}, {high}, {step})) AS s)"
 
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
-        """A table's column as the one value its type gives it, NULL where it has none."""
+        """Return a table's column as its canonical value, or NULL if it has none."""
         if target.is_text:
             return f'CAST({column} AS VARCHAR) COLLATE "C"'
         if target.is_array:
@@ -232,12 +232,12 @@ class DuckDB(Dialect):
 
 
 class PostProcessing(DuckDB):
-    """DuckDB above release boundaries: with what is made of released and public rows alone."""
+    """DuckDB above release boundaries: with functions that only released and public rows may use."""
 
     functions = spelled(SPELLINGS | _JSON)
 
     def collected(self, function: str, arguments: str, behind: str) -> str:
-        """All values of a group put together, of a size that a client can take."""
+        """Return all values of a group as one value of bounded size."""
         if function == "array_agg":
             text = self.array(f"array_agg({arguments}){behind}")
         else:
@@ -258,7 +258,7 @@ def _decimal_constant(value: Decimal) -> str:
 
 
 def _without_filling(text: str) -> str:
-    """A printed number without the zeros that fill it up where it has no scale of its own."""
+    """Return a printed number without trailing zeros, if its scale is the one of computed numbers."""
     plain = f"rtrim(rtrim({text}, '0'), '.')"
     return f"CASE WHEN regexp_full_match({text}, '-?\\d+\\.\\d{{{COMPUTED_SCALE}}}') THEN {plain} ELSE {text} END"
 

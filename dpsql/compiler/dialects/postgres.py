@@ -1,7 +1,7 @@
-"""PostgreSQL's SQL, as every version from 13 on reads it.
+"""PostgreSQL's SQL for versions 13 and later.
 
-Rule 1: text is compared, ordered and grouped byte by byte; every text that is made here says so.
-Rule 2: nothing stands in FROM without a name.
+Rule 1: text is compared, sorted and grouped by bytes; every computed text has that collation.
+Rule 2: every entry of FROM has an alias.
 """
 
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ class Postgres(Dialect):
         if isinstance(value, str) and sql_type.is_text:
             return f"CAST({self.quote_text(value)} AS text) {_BINARY}"
         if isinstance(value, float | Decimal) and value == 0:
-            value = type(value)(0)  # -0 is equal to 0, and must not be told from it
+            value = type(value)(0)  # -0 is equal to 0 and must look the same
         written = f"{value:f}" if isinstance(value, Decimal) else str(value)
         if isinstance(value, int | Decimal | float | str | date | datetime | time | UUID):
             return f"CAST({self.quote_text(written)} AS {target})"
@@ -161,7 +161,7 @@ class Postgres(Dialect):
         return adapted(call)
 
     def named_arguments(self, call: Call) -> frozenset[int]:
-        """What stands more than once in a spelling has a name there, for spellings stand within one another."""
+        """Arguments that a spelling uses several times get a name: nested spellings would grow exponentially."""
         template = self.functions[call.function].template
         places = range(len(call.arguments))
         return frozenset(i for i in places if template.count(f"{{{i}}}") > 1 and not _is_atom(call.arguments[i]))
@@ -185,7 +185,7 @@ class Postgres(Dialect):
             return f"CASE WHEN {text} IS NOT NULL THEN {inside} END"
         low, high = (self.double(end * grid.step) for end in (grid.lower, grid.upper))
         number = f"least(greatest(CAST({text} AS float8), {low}), {high})"
-        # Beside wide steps a number may be so small that their quotient would vanish, which is an error.
+        # With large steps, a small number divided by the step would underflow, which is an error.
         product = f"{number if grid.step <= 1 else f'({number} + 1e-200)'} * {self.double(1 / grid.step)}"
         return f"CASE WHEN {text} IS NOT NULL THEN CAST(trunc({product} + sign({number}) * {_ROUNDING}) AS {kind}) END"
 
@@ -256,7 +256,7 @@ class Postgres(Dialect):
         return f"generate_series({low}, {high}, {step}) AS g(s)"
 
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
-        """A table's column as the one value its type gives it, NULL where it has none."""
+        """Return a table's column as its canonical value, or NULL if it has none."""
         if target.is_text and engine.type_name == "citext":
             return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
         if target.is_array:
@@ -277,7 +277,7 @@ class Postgres(Dialect):
         return self.cast(moment, source, target, None)
 
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
-        """The type of canonical values; texts are compared byte by byte, as long as they are kept."""
+        """Return the type of canonical values; texts keep the byte-wise collation."""
         if target.is_text or target.is_array or target is SqlType.JSON:
             return f"text {_BINARY}"
         return TYPES[target]
@@ -339,7 +339,7 @@ def _extreme(function: str, argument: str, behind: str, kind: SqlType) -> str:
 
 
 def _clean(column: str, engine: EngineColumn) -> str:
-    """A number that is one, of digits that every engine has; other values as they are."""
+    """Return a finite number with digits that every engine supports; other values unchanged."""
     if engine.sql_type in _FLOATS:
         return finite(column if engine.type_name == "double precision" else f"CAST({column} AS float8)")
     if engine.sql_type is not SqlType.NUMERIC:

@@ -50,7 +50,7 @@ def _by_size(call: Call) -> Call:
 
 
 def _of_floats(call: Call) -> Call:
-    """Arithmetic that needs no guard has none; a constant factor comes last, where the planner knows its size."""
+    """Remove guards that arithmetic does not need; a constant factor comes last, where the planner knows its size."""
     left, right = call.arguments
     if stays_normal(call):
         return _with(call, left, right, function=f"normal_{call.function}")

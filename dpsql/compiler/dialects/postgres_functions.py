@@ -1,7 +1,7 @@
 """PostgreSQL's own spellings of the allow-list, total for every value.
 
-Arithmetic raises errors where a result is too large, too small, or none: it is guarded beforehand. Functions of
-letters follow the database's own locale; what they give is compared byte by byte, as all text is.
+Arithmetic raises errors on overflow, underflow and undefined results, so it is guarded beforehand. Functions of letters
+follow the database's locale; their results are compared by bytes, like all text.
 """
 
 from dpsql.compiler.dialects.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, seen, within
@@ -22,7 +22,7 @@ _SEEN = seen("{0}")
 
 
 def _lettered(function: str) -> Spelling:
-    """A function that knows which characters are letters."""
+    """A function that depends on which characters are letters."""
     return Spelling(f"{function}({_SEEN} COLLATE {_LETTERS}) COLLATE {_BINARY}")
 
 
@@ -78,9 +78,9 @@ _POWER = (
 
 
 def _bits(argument: str) -> str:
-    """A floating-point number below 2^62 as the exact numeric it is, but for what is below 2^-62.
+    """A floating-point number below 2^62 as an exact numeric; digits below 2^-62 are dropped.
 
-    A constant beyond is converted too, by the planner, whatever CASE stands around.
+    The planner folds constants even inside CASE, so larger ones must be convertible, too.
     """
     whole = f"trunc(least(greatest({argument}, {-(2**62)}), {2**62}))"
     fraction = f"trunc(({argument} - trunc({argument})) * {2**62})"
@@ -111,7 +111,7 @@ _DAYS_FROM = "({0} - " + _FIRST_DAY + ")"
 
 
 def _counted_days(sign: str) -> Spelling:
-    """So many days on: the calendar of values has 3,652,059 of them."""
+    """A date plus or minus a number of days; the calendar has 3,652,059 days."""
     days = within(f"{_DAYS_FROM} {sign} CAST({{1}} AS bigint)", "-1", "3652059")
     return Spelling(f"({_FIRST_DAY} + CAST({days} AS integer))")
 
@@ -130,7 +130,7 @@ def _shifted(sign: str) -> Spelling:
     )
 
 
-# Of an interval, however short: 0 for an empty one alone, and at least 10^-10 for any other.
+# The size of an interval: 0 only for an empty one, and at least 10^-10 for others.
 _SIZE = (
     "(abs(date_part('year', {0})) * 12 + abs(date_part('month', {0})) + abs(date_part('day', {0})) "
     "+ abs(date_part('hour', {0})) + abs(date_part('minute', {0})) / 60 + abs(date_part('second', {0})) / 3600)"
@@ -231,7 +231,7 @@ SPELLINGS: dict[str, Spelling] = {
         "[cardinality(string_to_array({0}, {1})) + 1 + {2}], '') END"
     ),
     "number_digits": Spelling(f"(to_char({{0}}, {{1}}) COLLATE {_BINARY})"),
-    # Conversions: a cast reads no more than these would let through
+    # Conversions: the guarded text has a form that a cast accepts
     **{name: Spelling("{0}") for name in ("integer_text", "number_text", "date_text", "time_text")},
     "text_to_boolean": Spelling(
         f"CASE WHEN {_WORD} IN {TRUE_WORDS} THEN true WHEN {_WORD} IN {FALSE_WORDS} THEN false END"
@@ -244,7 +244,7 @@ SPELLINGS: dict[str, Spelling] = {
     "moment_subtract": _shifted("-"),
     "interval_add": Spelling(moderate("{0} + {1}")),
     "interval_subtract": Spelling(moderate("{0} - {1}")),
-    # Months and days are integers, and hours 2^63 microseconds: each has room for 2e9 of them and for what is carried.
+    # Months and days are 32-bit integers, and hours 2^63 microseconds: each can hold 2e9 and the carry.
     "interval_multiply": Spelling(moderate(f"CASE WHEN {_SIZE} * ({_FACTOR} + 1) < 2e9 THEN {{0}} * {{1}} END")),
     "interval_divide": Spelling(moderate(f"CASE WHEN {_SIZE} < 2e9 * {_FACTOR} THEN {{0}} / {{1}} END")),
     "make_date": _assembled(_escaped(DATE), "date", *_DAY),

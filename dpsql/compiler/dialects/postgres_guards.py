@@ -1,10 +1,10 @@
-"""What keeps PostgreSQL's expressions from raising errors, for it has neither TRY nor TRY_CAST.
+"""Guards that keep PostgreSQL expressions from raising errors, because it has neither TRY nor TRY_CAST.
 
-Rule 1: a guard holds whatever the planner moves: it is an argument of what it guards, or the condition of its CASE.
-Rule 2: GREATEST and LEAST pass NULL by, so NULL and whatever lies outside end as the first value beyond a limit, and
-NULLIF makes that NULL. The guarded text is written once, so guards may stand within guards.
-Rule 3: how large and how small a number may be follows from types and constants alone; what tables hold, and what
-policies declare, does not count.
+Rule 1: a guard is an argument of the guarded function, or the condition of its CASE; the planner cannot move it.
+Rule 2: GREATEST and LEAST skip NULL, so NULL and values out of range become the first value beyond a limit, and NULLIF
+makes that NULL. The guarded text is written once, so guards can be nested.
+Rule 3: the magnitude of a number follows from types and constants only, not from the content of tables or from
+policies.
 """
 
 from math import frexp
@@ -27,7 +27,7 @@ Magnitude = tuple[int, int]
 
 
 def magnitude(expression: Expr) -> Magnitude:
-    """Exponents (low, high): whatever the row, a value is NULL, 0, or of a size from 2^low to 2^high."""
+    """Exponents (low, high): in every row, the value is NULL, 0, or has a magnitude from 2^low to 2^high."""
     match expression:
         case Literal():
             return _of_constant(expression)
@@ -56,7 +56,7 @@ def _hull(parts: list[Magnitude]) -> Magnitude:
 
 
 def _sum(parts: list[Magnitude]) -> Magnitude:
-    """What is left where numbers nearly cancel is no smaller than the last digit of either."""
+    """If numbers nearly cancel, the rest is at least the last digit of either."""
     low, high = _hull(parts)
     return low - _PRECISION, high + 1
 
@@ -88,7 +88,7 @@ _NORMAL = (-1020, 1022)
 
 
 def stays_normal(call: Call) -> bool:
-    """True where a sum, product or quotient neither grows too large nor vanishes."""
+    """True if a sum, product or quotient can neither overflow nor underflow."""
     low, high = _RULES[call.function]([magnitude(part) for part in call.arguments])
     vanishes = call.function in ("multiply", "divide") and low < _NORMAL[0]
     return high <= _NORMAL[1] and not vanishes
@@ -120,7 +120,7 @@ TYPES = {
 
 
 def within(text: str, below: str, above: str) -> str:
-    """A value, NULL unless it lies between the last one below and the first one above its limits."""
+    """Return a value, or NULL unless it is strictly between `below` and `above`."""
     return f"nullif(nullif(least(greatest({text}, {below}), {above}), {above}), {below})"
 
 
@@ -148,7 +148,7 @@ def whole_of_float(text: str, target: SqlType) -> str:
 
 
 def scaled(text: str, scale: int) -> str:
-    """A numeric rounded to so many digits after the point, NULL where there are too many before it."""
+    """Return a numeric rounded to a scale, or NULL if it has too many digits before the point."""
     limit = f"1e{MAX_PRECISION - scale}"
     return within(f"round({text}, {scale})", f"-{limit}", limit)
 

@@ -142,7 +142,7 @@ class Renderer:
                 return self._window(expression, ())
 
     def _beneath_projections(self, relation: Relation) -> Relation:
-        """What has rows just where a relation has; its condition then stands where PostgreSQL makes a join of it."""
+        """Return the relation beneath projections; PostgreSQL can plan its condition as a join."""
         while isinstance(relation, Project) and relation not in self._leaves:
             relation = relation.input
         return relation
@@ -158,7 +158,7 @@ class Renderer:
         spelling = self.dialect.spelling(call)
         render = self._raw if spelling.passes_raw else self.expression
         arguments = [render(argument) for argument in call.arguments]
-        # The same names everywhere: what they stand for holds none of them free, and equal calls are equal texts.
+        # The names are the same everywhere: arguments contain none of them free, and equal calls become equal texts.
         names = {place: f"t{place}" for place in sorted(self.dialect.named_arguments(call))}
         if not names:
             return spelling.sql(arguments)
@@ -415,9 +415,9 @@ class Renderer:
         ]
 
     def _value(self, table: Table, column: str, engine: EngineColumn, field: Field) -> str:
-        """A column's canonical value; of what nothing looks into, nothing but that it is there.
+        """Return a column's canonical value; for JSON and arrays in protected rows, only whether they are NULL.
 
-        Of JSON and arrays in protected rows no expression sees more, and written out, a kilobyte may be a gigabyte.
+        No expression can read more of these, and printing a kilobyte of them may take a gigabyte.
         """
         if table.public or not (field.type.is_array or field.type is SqlType.JSON):
             return self.dialect.canonical(column, engine, field.type)
@@ -443,23 +443,23 @@ class Renderer:
         return self.dialect.quote_path(self._schema.tables[table.name].path)
 
     def _unit_key(self, name: str, column: EngineColumn, unit_type: SqlType) -> tuple[str, str]:
-        """A table's unit, and the condition that there is one: none where the engine enforces NOT NULL.
+        """Return a table's unit, and the condition that it is not NULL, unless the engine enforces NOT NULL.
 
-        A canonical value may be NULL where the column's own is not, so the column must be canonical as it stands.
+        A canonical value may be NULL although the column is not, so the column must be canonical itself.
         """
         own = self.dialect.quote_name(name)
         key = self.dialect.canonical(own, column, unit_type)
         return key, "" if column.not_null and key == own else f" WHERE {key} IS NOT NULL"
 
     def _ways(self, table: Table, unit_type: SqlType) -> list[str]:
-        """The rows of a table, t, that go each of its ways, with their units, p.unit; a row goes one at the most."""
+        """The rows of a table t that follow each of its ways, with their units p.unit; a row follows at most one."""
         return [
             f"{self._table_name(table)} AS t JOIN ({self._pairs(table, via, unit_type)}) AS p ON {self._on(table, via)}"
             for via in table.unit_via
         ]
 
     def _on(self, table: Table, via: UnitVia) -> str:
-        """The keys of a way are equal, and the row is one that goes it."""
+        """The condition that the keys of a way are equal and that the row follows it."""
         own, there = self._schema.tables[table.name].columns, self._schema.tables[via.table].columns
         quoted = self.dialect.quote_name
         terms = [

@@ -176,7 +176,7 @@ def _root(lowering: Lowering, node: exp.Expr) -> Expr:
 
 
 def _float(name: str) -> Called:
-    """A function of double precision numbers, as many as it is called with."""
+    """A function of any number of DOUBLE PRECISION arguments."""
 
     def lower(call: Arguments) -> Expr:
         return Call(name, tuple(call.double(index) for index in range(len(call))), SqlType.DOUBLE)
@@ -185,7 +185,7 @@ def _float(name: str) -> Called:
 
 
 def _of_numerics(lowering: Lowering, name: str, numbers: Sequence[Expr]) -> Expr:
-    """A function that PostgreSQL has of numerics beside that of double precision numbers."""
+    """A function that PostgreSQL defines for NUMERIC as well as for DOUBLE PRECISION."""
     found = Call(name, tuple(lowering.coercion.to(each, SqlType.DOUBLE) for each in numbers), SqlType.DOUBLE)
     return as_numeric(found) if common_type(numbers) is SqlType.NUMERIC else found
 
@@ -322,7 +322,7 @@ def _width_bucket(call: Arguments) -> Expr:
 
 
 def _bucket(lowering: Lowering, node: exp.Anonymous) -> Expr:
-    """WIDTH_BUCKET of limits and a count; or of an array of limits, of which it counts those that a number reaches."""
+    """WIDTH_BUCKET of two bounds and a count, or of an array of thresholds: the number of thresholds reached."""
     number, array = node.expressions if len(node.expressions) == 2 else (None, None)
     if number is None or not isinstance(array, exp.Array) or not array.expressions:
         return in_a_row(lowering, node, _width_bucket)
@@ -339,7 +339,7 @@ def _bucket(lowering: Lowering, node: exp.Anonymous) -> Expr:
 
 
 def _limit(call: Arguments, index: int) -> Decimal | None:
-    """A constant limit, also one that is converted; None where it is NULL, or not known yet."""
+    """A constant bound, also beneath a cast; None if it is NULL or an unbound parameter."""
     limit = call.number(index)
     while isinstance(limit, Cast) and limit.scale is None and limit.type in (SqlType.DOUBLE, SqlType.NUMERIC):
         limit = limit.argument

@@ -1,4 +1,4 @@
-"""arrays: the items of an array that stands after ANY or ALL: a constructor, a quoted literal or a placeholder."""
+"""arrays: the items of an array after ANY or ALL: a constructor, a quoted literal or a parameter."""
 
 import re
 
@@ -12,12 +12,12 @@ _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+?))\s*(,|$)', re.S)
 
 
 def array_items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
-    """The items; None of what is no array of these.
+    """Return the items of an array; None for other expressions.
 
     Raises:
         InvalidText: A literal cannot be read.
-        LimitExceeded: There are too many.
-        DatatypeMismatch: The value of a placeholder is no list.
+        LimitExceeded: The array has too many items.
+        DatatypeMismatch: The value of a parameter is not a list.
     """
     items = _items(lowering, node)
     if items is not None and len(items) > MAX_ITEMS:

@@ -65,7 +65,7 @@ class Arguments:
         return replaced(self.node, *dict.fromkeys(calls))
 
     def at(self, index: int) -> int | None:
-        """Where an argument stands, or the call."""
+        """Return the position of an argument, or else of the call."""
         place = self.lowering.at(self.nodes[index])
         return place if place is not None else self.lowering.at(self.node)
 
@@ -118,11 +118,11 @@ class Arguments:
         return self._as(index, SqlType.INTERVAL, self.values[index].type is SqlType.INTERVAL)
 
     def whole(self, index: int, low: int, high: int) -> int | None:
-        """A constant whole number between `low` and `high`; None where it is NULL, or not known yet.
+        """Return a constant integer between `low` and `high`; None if it is NULL or an unbound parameter.
 
         Raises:
-            InvalidParameter: It is another number.
-            UnsupportedQuery: It is no constant.
+            InvalidParameter: The number is out of range.
+            UnsupportedQuery: The argument is not a constant.
         """
         value = self._constant(index, SqlType.INTEGER, self.values[index].type.is_integer).value
         if value is None or (isinstance(value, int) and low <= value <= high):
@@ -132,12 +132,12 @@ class Arguments:
         )
 
     def fixed(self, index: int) -> str | None:
-        """A constant text; None where it is NULL, or not known yet."""
+        """Return a constant text; None if it is NULL or an unbound parameter."""
         value = self._constant(index, SqlType.TEXT, self.values[index].type.is_text).value
         return value if value is None else str(value)
 
     def fixed_number(self, index: int, whole: bool) -> int | float | Decimal | None:
-        """A constant number; None where it is NULL, or not known yet."""
+        """Return a constant number; None if it is NULL or an unbound parameter."""
         given = self.values[index].type
         target, fits = (SqlType.INTEGER, given.is_integer) if whole else (SqlType.DOUBLE, given.is_number)
         value = self._constant(index, target, fits).value
@@ -167,7 +167,7 @@ def as_timestamp(moment: Expr) -> Expr:
 
 
 def arguments(lowering: Lowering, node: exp.Expr, name: str, nodes: list[exp.Expr]) -> Arguments:
-    """Lower the arguments of a call that the parser reads in a way of its own."""
+    """Lower the arguments of a call whose syntax node is special."""
     return Arguments(lowering, node, name, tuple(nodes), tuple(lowering.lower(each) for each in nodes))
 
 

@@ -48,7 +48,7 @@ _DAYS = {"now": None, "yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 def _named_moment(lowering: Lowering, argument: Expr) -> Literal | None:
-    """What 'today' and the like mean, as text; None of any other constant."""
+    """Return the meaning of 'today' and the other special dates as text; None for other constants."""
     word = argument.value.strip().lower() if isinstance(argument, Literal) and isinstance(argument.value, str) else ""
     if word == "epoch":
         return Literal("1970-01-01 00:00:00+00", SqlType.UNKNOWN)
@@ -91,7 +91,7 @@ def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, tuple[int, ...
 
 
 def _to_numeric(lowering: Lowering, node: exp.Cast, argument: Expr, numbers: tuple[int, ...]) -> Expr:
-    """numeric(p, s), NULL where more digits stand before the point; numeric alone keeps the number as it is."""
+    """Lower a cast to numeric(p, s), which is NULL on overflow; numeric without a precision changes nothing."""
     if not numbers:
         if isinstance(argument, Literal) and isinstance(argument.value, int) and argument.type in INTEGER_RANGES:
             return Literal(Decimal(argument.value), SqlType.NUMERIC)

@@ -42,7 +42,7 @@ def is_temporal(sql_type: SqlType) -> bool:
 
 
 def moment_arithmetic(lowering: Lowering, node: exp.Binary, left: Expr, right: Expr) -> Expr:
-    """Lower an operator of which a side is a date, timestamp or time, and none an interval."""
+    """Lower an operator with a date, timestamp or time, and no interval."""
     if isinstance(node, exp.Add) and not is_temporal(left.type):
         left, right = right, left
     if isinstance(node, exp.Add | exp.Sub) and left.type is SqlType.DATE and right.type.is_integer:
@@ -71,7 +71,7 @@ def _difference(lowering: Lowering, node: exp.Binary, left: Expr, right: Expr) -
 
 
 def interval_arithmetic(lowering: Lowering, node: exp.Binary, left: Expr, right: Expr) -> Expr:
-    """Lower an operator of which a side is an interval."""
+    """Lower an operator with an interval."""
     if isinstance(node, exp.Add | exp.Mul) and left.type is SqlType.INTERVAL and right.type is not SqlType.INTERVAL:
         left, right = right, left
     if isinstance(node, exp.Add | exp.Sub) and right.type is SqlType.INTERVAL:
@@ -269,7 +269,7 @@ def _date_bin(call: Arguments) -> Expr:
     if not isinstance(stride, Literal) or not isinstance(origin, Literal):
         raise UnsupportedQuery("the width and the origin of DATE_BIN must be constants", position=call.at(0))
     written = {call.values[1].type, call.values[2].type} - {SqlType.UNKNOWN}
-    # A date alone is an instant to PostgreSQL.
+    # PostgreSQL converts a date to TIMESTAMPTZ here.
     kind = SqlType.TIMESTAMPTZ if written & {SqlType.TIMESTAMPTZ} or written == {SqlType.DATE} else SqlType.TIMESTAMP
     moment, origin = (call.lowering.coercion.to(each, kind, call.at(2)) for each in (moment, origin))
     width = intervals.span(stride.value) if isinstance(stride.value, str) else Span(0, 1, 0)

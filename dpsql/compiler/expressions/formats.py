@@ -85,7 +85,7 @@ def _moment_text(call: Arguments, form: str) -> Expr:
 
 
 def _word(moment: Expr, piece: formats.Piece) -> Expr:
-    """One pattern of a moment as text, in the case of its own letters."""
+    """One pattern of a moment as text, in the case of the pattern's letters."""
     if piece.pattern in formats.NUMBERS:
         shape = formats.NUMBERS[piece.pattern]
         digits = Cast(_shown(shape, moment), SqlType.TEXT)
@@ -129,14 +129,14 @@ class _NumberFormat:
     """A number's format.
 
     Attributes:
-        before: 9 and 0 for the digits before the point, and commas between them.
-        behind: 9 and 0 for the digits behind it.
-        point: True where the point stands.
+        before: 9 and 0 for the digits before the decimal point, and commas between them.
+        behind: 9 and 0 for the digits after it.
+        point: True if the format has a decimal point.
         filled: False under FM.
-        sign: Where the sign stands: "" floats before the digits; S, MI or PR.
-        sign_first: True where S or MI stands before the digits.
-        prefix: Text before all.
-        suffix: Text behind all.
+        sign: The kind of sign: "" for one that floats before the digits, or S, MI or PR.
+        sign_first: True if S or MI precedes the digits.
+        prefix: The text before the number.
+        suffix: The text after the number.
     """
 
     before: str
@@ -150,7 +150,7 @@ class _NumberFormat:
 
     @property
     def digits(self) -> int:
-        """How many digits stand before the point."""
+        """Return the number of digits before the decimal point."""
         return len(self.before.replace(",", ""))
 
 
@@ -233,7 +233,7 @@ def _arranged(shape: _NumberFormat, digits: Expr, negative: Expr) -> Expr:
 
 
 def _grouped(shape: _NumberFormat, whole: Expr) -> Expr:
-    """The digits before the point with their commas: without zeros in front but for those the format asks for."""
+    """The digits before the decimal point with commas, without leading zeros that the format does not ask for."""
     digits = _filled(_called("ltrim", whole, _text("0")), shape.digits, "0")
     zero = shape.before.find("0")
     if zero < 0:
@@ -328,7 +328,7 @@ def _read(call: Arguments) -> Expr:
 
 
 def _moment_at_once(text: Expr, form: str, pattern: str) -> datetime | None:
-    """What a constant text of numbers says; None where that is left to the engine."""
+    """The value of a constant text of numbers; None if the engine must read it."""
     if not isinstance(text, Literal) or not isinstance(text.value, str) or not re.fullmatch(pattern, text.value):
         return None
     if "%b" in form or "%B" in form:  # names of months would follow this process's locale

@@ -1,6 +1,6 @@
 """json_values: values as JSON, in the text that PostgreSQL gives them; post-processing alone computes it.
 
-Rule: what is put together is text of JSON already, in which NULL is the word null; so nothing is quoted twice.
+Rule: the combined parts are already JSON text, with NULL as the word null, so nothing is quoted twice.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ _NULL = Literal("null", SqlType.TEXT)
 
 
 def json_of(lowering: Lowering, node: exp.Expr, kind: SqlType) -> Expr:
-    """A value, or a whole row of FROM under its alias, as JSON.
+    """Return a value, or a whole row of FROM under its alias, as JSON.
 
     Args:
-        lowering: What lowers it.
+        lowering: The lowering of the query.
         node: The value.
-        kind: The type of the whole that it becomes part of, JSON or JSONB.
+        kind: The type of the JSON value that contains it, JSON or JSONB.
 
     Raises:
-        DatatypeMismatch: Values of its type have no JSON here.
-        UnsupportedQuery: A row stands beside others, whose outer joins may make it NULL.
+        DatatypeMismatch: Values of this type cannot be converted to JSON here.
+        UnsupportedQuery: The row is joined with others, and an outer join may make it NULL.
     """
     columns = row_columns(lowering, node)
     if columns is None:
@@ -38,7 +38,7 @@ def json_of(lowering: Lowering, node: exp.Expr, kind: SqlType) -> Expr:
 
 
 def row_columns(lowering: Lowering, node: exp.Expr) -> list[tuple[str, Column]] | None:
-    """The columns of the entry of FROM that a name stands for as a whole; None of any other expression."""
+    """Return the columns of a FROM entry that is named as a whole row; None for other expressions."""
     if not isinstance(node, exp.Column) or node.args.get("table") is not None or isinstance(node.this, exp.Star):
         return None
     name, sources = identifier(node.this), lowering.scope.sources
@@ -55,7 +55,7 @@ def row_columns(lowering: Lowering, node: exp.Expr) -> list[tuple[str, Column]] 
 
 
 def member(lowering: Lowering, key: exp.Expr, value: exp.Expr, kind: SqlType) -> Expr:
-    """A key with its value, as it stands in an object."""
+    """Return a key with its value, as a member of a JSON object."""
     return _joined((json_key(lowering, key), Literal(" : ", SqlType.TEXT), json_of(lowering, value, kind)), kind)
 
 

@@ -77,7 +77,7 @@ def _not(lowering: Lowering, node: exp.Not) -> Expr:
 
 
 def _need_comparable(lowering: Lowering, sql_type: SqlType, node: exp.Expr) -> None:
-    """Intervals are compared as if months had 30 days, which is no order of values that print alike."""
+    """Refuse types without an order. Intervals have one: they compare as if a month had 30 days."""
     if sql_type is not SqlType.INTERVAL:
         lowering.need_comparable(sql_type, node)
 
@@ -274,7 +274,7 @@ def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
     unified = lowering.coercion.unify_compared(sides, places)
     _need_comparable(lowering, unified[0].type, node)
     if sides[0].type.is_moment and unified[0].type is not sides[0].type:
-        # PostgreSQL compares moments of two types as they are, and the value keeps the type of the first.
+        # PostgreSQL compares two moment types without this cast, and the result has the type of the first.
         return Case(((Call("eq", unified, SqlType.BOOLEAN), Literal(None, sides[0].type)),), sides[0], sides[0].type)
     found = Call("nullif", unified, unified[0].type)
     return as_numeric(found) if common_type(sides, places[0]) is SqlType.NUMERIC else found

@@ -1,7 +1,7 @@
-"""null_rejection: what an expression gives for a row without a unit, whose protected columns are all NULL.
+"""null_rejection: the value of an expression for a row without a unit, whose protected columns are all NULL.
 
-An outer join that keeps public rows has such rows where nobody matches. They are never made here: whether there are
-any would tell whether somebody matched. So a query may only ask what comes out the same without them.
+An outer join that keeps public rows makes such rows where there is no match. dpsql does not make them: their presence
+would reveal whether there was a match. So a query must have the same result without them.
 """
 
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Column, Expr, Field, InList, InRelation, Literal

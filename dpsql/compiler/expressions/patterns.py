@@ -1,10 +1,10 @@
-"""patterns: LIKE, SIMILAR TO and regular expressions, as patterns of RE2, which reads a text once.
+"""patterns: LIKE, SIMILAR TO and regular expressions, translated to RE2, whose time is linear in the text.
 
-Rule 1: a pattern is a constant, is bounded, and is read here; nothing of it reaches the engine as it was written.
-Rule 2: only what means the same to PostgreSQL and to RE2 is let through: no look-around, no back references.
-Rule 3: what a pattern matches, and not only whether it does, is asked of sequences of characters alone. Of these the
-greedy match is the longest: were a longer one possible by giving a character back, the character that takes the
-longer way from where the two cross could have been taken at once.
+Rule 1: a pattern is a bounded constant and is parsed here; the engine gets the translation only.
+Rule 2: only constructs that mean the same in PostgreSQL and RE2 are allowed: no look-around, no back references.
+Rule 3: a function that returns the match, not only whether there is one, allows sequences of characters only. For
+these, the greedy match is the longest: a longer match that first takes fewer characters crosses the greedy one at
+some point, and from there the greedy match would have gone on the same way.
 """
 
 from dataclasses import dataclass, replace
@@ -84,7 +84,7 @@ class _Reader:
             raise self._refused("parentheses () not balanced")
         if found.size > MAX_PATTERN:
             raise LimitExceeded(f"a pattern may match at most {MAX_PATTERN:,} characters", position=self._at)
-        # A set is kept by the characters that the pattern tells apart.
+        # The size of a set is the number of characters that the pattern distinguishes.
         letters = len(set(self._text) - set("()[]{}|*+?,\\"))
         if (found.sets * letters + found.size) * (1 + found.joints) > MAX_WAYS:
             raise LimitExceeded(
@@ -157,7 +157,7 @@ class _Reader:
             raise self._refused("two quantifiers follow each other")
         single = atom.size == 1 and atom.plain and not atom.re2.startswith("(")
         times = max(high, 1)
-        # What has a fixed count has no joint of its own.
+        # A fixed count adds no joint.
         joints = atom.joints * times if text == f"{{{high}}}" else (atom.size + atom.joints) * times
         counted = replace(atom, re2=atom.re2 + text, size=atom.size * times, sets=atom.sets * times, joints=joints)
         return replace(counted, empty=atom.empty or low == 0, plain=single and not lazy)
@@ -232,7 +232,7 @@ class _Reader:
         return Pattern(escaped(self._sign_itself(sign)))
 
     def _sign_itself(self, sign: str) -> str:
-        """A sign behind a backslash, which stands for itself."""
+        """A character after a backslash, which then means itself."""
         if not sign or sign.isalnum():
             raise self._refused(f"escape \\{sign} is not supported")
         return sign
@@ -293,7 +293,7 @@ def _plain_sign(text: str) -> int:
 
 
 def escaped(text: str) -> str:
-    """A text that stands for itself in a pattern."""
+    """Return a pattern that matches exactly this text."""
     return "".join("\\" + character if character in _SPECIAL else character for character in text)
 
 
@@ -314,7 +314,7 @@ def read_pattern(text: str, at: int | None, escape: str | None = None) -> Patter
 
 @dataclass(frozen=True)
 class _Matched:
-    """The operands of LIKE or SIMILAR TO; the pattern is None where it is NULL, or not known yet."""
+    """The operands of LIKE or SIMILAR TO; the pattern is None if it is NULL or an unbound parameter."""
 
     subject: Expr
     pattern: str | None
@@ -362,7 +362,7 @@ def _with_escape(lowering: Lowering, node: exp.Expr, escape: str) -> Expr:
 
 
 def _like(matched: _Matched, folded: bool) -> Expr:
-    """LIKE in the engine's own words where they say it; they take no time with % alone."""
+    """Return the engine's LIKE if % is the only wildcard, which runs in linear time; else a regular expression."""
     pieces = _pieces(matched)
     plain = not folded and "_" not in pieces
     if plain and not any(sign in piece for piece in pieces if piece != "%" for sign in ("%_")):
@@ -371,14 +371,14 @@ def _like(matched: _Matched, folded: bool) -> Expr:
     text = ""
     for is_wild, run in groupby(pieces, key=lambda piece: piece in ("%", "_")):
         several = list(run)
-        # %_% is _%: so no two endless counts stand together.
+        # %_% is _%: so there are no two adjacent unbounded repetitions.
         wild = "." * several.count("_") + ".*" * ("%" in several)
         text += wild if is_wild else "".join(escaped(piece.removeprefix("\x00")) for piece in several)
     return _search("like_pattern", matched.subject, f"(?{'i' if folded else ''}s)^{text}$")
 
 
 def _pieces(matched: _Matched) -> list[str]:
-    """The signs % and _, and characters that stand for themselves, these with a mark before them."""
+    """Return the wildcards % and _, and the literal characters, each of these with a mark before it."""
     pieces: list[str] = []
     text, index = matched.pattern or "", 0
     while index < len(text):
@@ -429,7 +429,7 @@ def _flags(call: Arguments, index: int, flags: str, known: str) -> str:
 
 
 def _sequence(call: Arguments, index: int) -> Pattern | None:
-    """A constant pattern of which it is asked what it matches."""
+    """Return a constant pattern whose match is returned."""
     text = call.fixed(index)
     if text is None:
         return None
@@ -492,7 +492,7 @@ def _regexp_replace(call: Arguments) -> Expr:
 
 
 def _replacement(call: Arguments, text: str, groups: int) -> str:
-    r"""What is put in, in RE2's words: \1 is a group, \0 the whole match, which PostgreSQL writes \&."""
+    r"""Return the replacement text for RE2: \1 is a group and \0 the whole match, which is \& in PostgreSQL."""
     if len(text) > MAX_REPLACEMENT:
         raise LimitExceeded(f"a replacement may have at most {MAX_REPLACEMENT} characters", position=call.at(2))
     found, index = "", 0

@@ -20,7 +20,7 @@ _BLANK = Literal(" ", SqlType.TEXT)
 
 
 def _seen(text: Expr, count: Expr) -> Expr:
-    """What a function sees that gives so many characters of a text: all of it where these are few."""
+    """Return the part of a text that LEFT, RIGHT and the like read: all of it if the count is a small constant."""
     is_few = isinstance(count, Literal) and isinstance(count.value, int) and 0 <= count.value <= MAX_SCANNED
     return text if is_few else beginning(text, MAX_SCANNED)
 
@@ -120,7 +120,7 @@ def _short(call: Arguments, index: int) -> str | None:
 
 
 def _with_constants(name: str) -> Called:
-    """REPLACE or TRANSLATE: two short constants say what becomes what."""
+    """REPLACE or TRANSLATE: its two constants must be short."""
 
     def lower(call: Arguments) -> Expr:
         constants = tuple(Literal(_short(call, index), SqlType.TEXT) for index in (1, 2))
@@ -159,7 +159,7 @@ def _split_part(call: Arguments) -> Expr:
 
 
 def _overlay(lowering: Lowering, node: exp.Overlay) -> Expr:
-    """What is before the place, the new text, and what is behind as many characters as it replaces."""
+    """OVERLAY: the text before the position, the new text, and the text after the replaced characters."""
     lowering.only(node, "this", "expression", "from_", "for_")
     names = [name for name in ("this", "expression", "from_", "for_") if node.args.get(name) is not None]
     call = arguments(lowering, node, "overlay", [node.args[name] for name in names])

@@ -1,4 +1,4 @@
-"""conditions: how conditions are made of others, taken apart again, and read as equations and comparisons.
+"""conditions: conditions combined with AND and OR, split into terms, and read as equations and comparisons.
 
 Rule: fields and constants are equal only where equal values have one spelling, so that one may replace the other.
 """
@@ -13,7 +13,7 @@ FALSE = Literal(False, SqlType.BOOLEAN)
 
 
 def all_of(*terms: Expr | None) -> Expr:
-    """The condition that all terms are true; a term that is None asks for nothing."""
+    """Return the condition that all terms are true; None means no condition."""
     asked = tuple(term for term in terms if term is not None)
     return Call("and", asked, SqlType.BOOLEAN) if len(asked) > 1 else asked[0] if asked else TRUE
 
@@ -40,7 +40,7 @@ def conjuncts(condition: Expr) -> tuple[Expr, ...]:
     return (condition,)
 
 
-# What conditions say of values
+# The values that conditions allow
 
 _EXACT = frozenset(
     {
@@ -51,7 +51,7 @@ _EXACT = frozenset(
 
 
 def equation(condition: Expr) -> tuple[Expr, Expr] | None:
-    """The two sides that a condition says are equal, where they then look alike."""
+    """The two sides of an equation, if equal values of their type always have the same text; else None."""
     if not isinstance(condition, Call) or condition.function != "eq":
         return None
     left, right = condition.arguments
@@ -59,7 +59,7 @@ def equation(condition: Expr) -> tuple[Expr, Expr] | None:
 
 
 def constants(condition: Expr) -> tuple[Expr, tuple[Literal, ...]] | None:
-    """An expression, and the constants that a condition says it is among."""
+    """An expression and the constants that a condition allows for it; None for other conditions."""
     if isinstance(condition, InList):
         argument, items = condition.argument, condition.items
         fits = argument.type in _EXACT and all(item.type is argument.type for item in items)

@@ -1,11 +1,11 @@
-"""The allow-list: every function and operator that may stand in a query, how each is total, called and written.
+"""The allow-list: every function and operator that queries may use, with its totality, usages and SQL.
 
-Rule 1: a function that is not here does not exist for analysts.
-Rule 2: an engine's spelling of it is total for every value of its argument types; neither WHERE nor declared bounds
-count as a guard, for engines evaluate early.
-Rule 3: NaN, infinities and moments outside years 1 to 9999 become NULL where a value is used.
-Rule 4: what engines write alike is written here, once; a dialect has only the exceptions of its engine.
-Rule 5: texts are cut where they are made, so that no value and no row outgrows an engine.
+Rule 1: a function that is not listed here does not exist for analysts.
+Rule 2: an engine's spelling of it is total for every value of its argument types. Neither WHERE nor declared bounds are
+guards, because engines evaluate early.
+Rule 3: NaN, infinities and moments outside years 1 to 9999 become NULL before a value is used.
+Rule 4: SQL that engines share is written here, once; a dialect contains only the exceptions of its engine.
+Rule 5: texts are truncated when they are computed, so that no value and no row exceeds an engine's limits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -95,10 +95,10 @@ class Spelling:
 
     Attributes:
         template: SQL over positional arguments; `{all}` joins any number by `joiner`.
-        raw: True where the value may be NaN, infinite or out of range until it is guarded.
-        joiner: What stands between the arguments of `{all}`.
-        passes_raw: True where a NaN or infinite argument gives such a result again, so that one guard at the
-            end of a chain of arithmetic is enough.
+        raw: True if the value may be NaN, infinite or out of range until it is guarded.
+        joiner: The text between the arguments of `{all}`.
+        passes_raw: True if a NaN or infinite argument gives a NaN or infinite result, so that one guard at the end of a
+            chain of arithmetic suffices.
     """
 
     template: str
@@ -117,10 +117,10 @@ class Function:
 
     Attributes:
         name: Its name in the intermediate form.
-        total: The values for which it gives one, in the words of the documentation.
-        spelling: How an engine writes it that has no spelling of its own; None where each has one.
-        usages: How queries call it by name, [optional] arguments last.
-        longest: Characters of text that it gives at the most; None where nothing is known of that.
+        total: The arguments for which it has a value, as the documentation says.
+        spelling: Its SQL on engines without a spelling of their own; None if each engine has one.
+        usages: How queries call it, with [optional] arguments last.
+        longest: The most characters of text that it returns; None if that is unknown.
     """
 
     name: str
@@ -169,7 +169,7 @@ def _once(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
 
 
 def _own(names: str, total: str) -> Iterator[Function]:
-    """Functions that each engine writes in words of its own."""
+    """Functions that each engine spells differently."""
     return (Function(name, total) for name in names.split())
 
 
@@ -184,7 +184,7 @@ def _plain(names: str, total: str, *usages: str, raw: bool = False, longest: int
 
 
 def _of_double(names: str) -> Iterator[Function]:
-    """Functions of a number in double precision: what may come of it is guarded behind it."""
+    """Functions of one DOUBLE PRECISION argument, whose result is guarded."""
     return (f for name in names.split() for f in _plain(name, _ON_NAN, f"{name.upper()}(number)", raw=True))
 
 
@@ -375,9 +375,9 @@ PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 
 
 def beginning(text: Expr, characters: int) -> Expr:
-    """So many characters of a text, `MAX_TEXT` or more; all of a text that has no more by itself.
+    """Return the first characters of a text, `MAX_TEXT` or more of them; the text itself if it cannot be longer.
 
-    A constant is as long as a query may be.
+    A constant is at most as long as a query.
     """
     if isinstance(text, Literal) or (isinstance(text, Cast) and not text.argument.type.is_text):
         return text
@@ -388,7 +388,7 @@ def beginning(text: Expr, characters: int) -> Expr:
 
 
 def leaves_most(call: Call) -> bool:
-    """True of a call that leaves all but very long texts as they are: bytes tell so, without counting characters."""
+    """True for a call that changes very long texts only: bytes show that without counting characters."""
     count = call.arguments[-1]
     if call.function != "left" or not isinstance(count, Literal):
         return False

@@ -1,7 +1,7 @@
-"""The closed intermediate form: what has no constructor here goes no further.
+"""The closed intermediate form: SQL without a constructor here is refused.
 
-Rule 1: every node is frozen and typed; a type is never guessed again after lowering.
-Rule 2: columns are fields with an identity of their own; names that analysts wrote end at lowering.
+Rule 1: every node is frozen and typed; types are final after lowering.
+Rule 2: columns are fields with identities; names of the query end at lowering.
 Rule 3: a privacy status is a Python type: Public, Protected, Released.
 """
 
@@ -28,7 +28,7 @@ class Field:
     type: SqlType
 
     def __hash__(self) -> int:
-        """Of the number alone: sets of fields are in one order in every process."""
+        """The hash is the number, so that sets of fields have the same order in every process."""
         return self.number
 
 
@@ -142,7 +142,7 @@ class Frame:
 
     @property
     def is_near(self) -> bool:
-        """True where rows are in it by the distance of their sort values."""
+        """True if rows are in the frame by the distance of their sort values."""
         return not self.by_rows and any(offset not in (None, 0) for offset in (self.start, self.end))
 
 
@@ -200,8 +200,8 @@ class Order:
 class AggregateCall:
     """An aggregate of an argument (None: of rows), over the rows that pass the filter.
 
-    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument; `fractions` are
-    those of percentiles, of which an array may have several; `order` is that of values which are put together.
+    `grid` is the grid on which numbers are added exactly; `other` is a second argument; `fractions` are those of
+    percentiles, several for an array; `order` is the order of values that are collected.
     """
 
     function: str
@@ -321,12 +321,12 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """Groups that are picked by their only aggregate, whose field then tells the place of each: from 1 on, or 0.
+    """Groups that are selected by their only aggregate, whose field is then the rank of each: from 1, or 0 for others.
 
     Attributes:
-        count: How many are picked.
-        least: True where those with the least values are wanted.
-        within: Key fields: for each combination of their values groups are picked anew.
+        count: The number of groups selected.
+        least: True if the groups with the least values are selected.
+        within: Key fields: groups are selected for each combination of their values.
     """
 
     count: int
@@ -336,10 +336,10 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An aggregation of protected rows: the boundary at which a query is cut.
+    """An aggregation of protected rows: the boundary where a query is split.
 
-    The fields are the aggregation's, then for each aggregate the two limits of its 95 % interval. What is inside is
-    read by the engine, bounded, and noised; or groups are picked by it, and it is not told.
+    The fields are the aggregation's, then the two limits of the 95 % interval for each aggregate. The engine reads the
+    inner relation, which is bounded and noised; or groups are selected by it, and its value is not released.
     """
 
     protected: Protected
@@ -354,21 +354,21 @@ class Release:
 
     @property
     def picked_fields(self) -> tuple[Field, ...]:
-        """The keys that are picked; none where groups are shown with their aggregates."""
+        """The keys that are selected; empty if groups are shown with their aggregates."""
         if self.picks is None:
             return ()
         return tuple(field for field in self.aggregate.key_fields if field not in self.picks.within)
 
     def __hash__(self) -> int:
-        """Of the fields alone: the rows are in it twice, and would be hashed 2^depth times over nested releases."""
+        """The hash of the fields: nested releases contain their rows twice, so hashing rows takes exponential time."""
         return hash(self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class UnitWindows:
-    """Rows of units with window functions beside them, each over the rows of one unit alone: `rows` are expected.
+    """Rows of units with window functions, each over the rows of one unit; `rows` is the expected number of rows.
 
-    What the analyst's ORDER BY leaves open is decided by the values of the rows, never by their physical order.
+    Where ORDER BY has ties, the values of the rows decide, never their physical order.
     """
 
     input: Relation
@@ -386,8 +386,8 @@ class UnitWindows:
 class Join:
     """A join; kind is inner, left, right, full, cross or matched.
 
-    "matched" is an outer join whose kept public rows stand for nobody: the rows are those of an inner join, and the
-    public rows without a match are groups of zero people.
+    "matched" is an outer join that keeps public rows: its rows are those of an inner join, and public rows without a
+    match are groups of zero people.
     """
 
     kind: str
@@ -489,15 +489,15 @@ class Protected:
     Attributes:
         relation: The rows; `unit` is one of its fields.
         unit: The hidden unit key, never NULL.
-        rows_per_unit: Rows of one unit that may count in an ungrouped aggregate; enforced by the rewrite.
-        groups_per_unit: Groups that one unit may touch.
-        rows_per_group: Rows of one unit that may count in one group.
-        one_row: True where the engine's schema, or SQL beneath, enforces at most one row a unit.
-        links: Keys that lead to the unit, each under a name that equal ways to a unit share: rows of two relations
-            that agree on a key of the same name belong to the same unit.
-        linked: For a subquery whose rows are those of the unit of the row outside it: the field of that unit.
-        absent: Where an outer join keeps public rows that nobody matches: the fields that are NULL in them.
-        kept: After an outer join of rows of units, until anything else is done: the side that is kept.
+        rows_per_unit: The bound of one unit's rows in an ungrouped aggregate; enforced by the rewrite.
+        groups_per_unit: The bound of one unit's groups.
+        rows_per_group: The bound of one unit's rows in one group.
+        one_row: True if the engine's schema, or the SQL below, enforces at most one row per unit.
+        links: Keys that lead to the unit, each under a name that equal ways to a unit share: rows of two relations with
+            equal keys of the same name belong to the same unit.
+        linked: For a subquery over the rows of the outer row's unit: the field of that unit.
+        absent: If an outer join keeps public rows without a match: the fields that are NULL in these rows.
+        kept: The preserved side of an outer join of rows of units, until the next operation.
     """
 
     relation: Relation
@@ -512,7 +512,7 @@ class Protected:
     kept: Protected | None = field(default=None, compare=False)
 
     def is_unit(self, expression: Expr) -> bool:
-        """True where an expression is the unit, whatever the row."""
+        """True if an expression equals the unit in every row."""
         return isinstance(expression, Column) and Link((), (expression.field,)) in self.links
 
     def leads_to_unit(self, expressions: Sequence[Expr]) -> bool:

@@ -56,22 +56,22 @@ class Factor:
 
 @dataclass(frozen=True)
 class Primitive:
-    """One integer a group: the sum over units of a value clamped to [lower, upper].
+    """One integer for each group: the sum over units of a value clamped to [lower, upper].
 
     Attributes:
-        kind: COUNT: rows of the unit (where `argument` is not NULL), `cap` at most. SUM: grid values of the unit,
+        kind: COUNT: rows of the unit (where `argument` is not NULL), at most `cap`. SUM: grid values of the unit,
             clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
-            values no other unit brings, `cap` at most; DISTINCT_SUM and DISTINCT_MEAN: such values added up, from 0
-            or from the grid's centre, or the squares of such values. RANK: how often there is each grid value, `cap`
-            rows of a unit at most; what it adds is what it moves the loss of a value by.
-        argument: What is counted or summed; None counts rows.
-        filter: Rows for which it is not true add nothing.
-        cap: Rows of one unit that count in one group.
-        grid: The grid of the argument, for sums and means, and for distinct values that are told apart on it.
-        factors: For a MEAN of products: the two numbers, of which the first is the argument.
-        rank: For RANK: the rank of the value that is chosen.
-        places: Where groups are picked by their cells: which.
-        sampled: For COUNT: only rows of units of whose rows bounds leave some out.
+            values that no other unit has, at most `cap`; DISTINCT_SUM and DISTINCT_MEAN: the sum of such values, from 0
+            or from the grid's centre, or of their squares. RANK: the frequency of each grid value, at most `cap`
+            rows of a unit; its sensitivity is the change of a value's loss.
+        argument: The counted or summed expression; None counts rows.
+        filter: Only rows for which it is true count.
+        cap: The bound of one unit's rows in one group.
+        grid: The grid of the argument, for sums and means, and for distinct values that are compared on it.
+        factors: For a MEAN of products: the two factors; the first one is the argument.
+        rank: For RANK: the requested rank.
+        places: For cells that select groups: the places of these.
+        sampled: For COUNT: only rows of units with dropped rows count.
     """
 
     kind: PrimitiveKind
@@ -97,7 +97,7 @@ class Primitive:
 
     @property
     def counts_all_rows(self) -> bool:
-        """True where it counts rows, whatever is in them."""
+        """True if it counts all rows, whatever their values."""
         return self.kind is PrimitiveKind.COUNT and self.cap > 1 and not self.operands and not self.sampled
 
     @property
@@ -112,9 +112,9 @@ class Primitive:
 
     @property
     def row_weight(self) -> Fraction | None:
-        """What a dropped row is expected to take from a cell, over the most that it may add; None of no total of rows.
+        """The expected share of a cell's bound that a dropped row takes away; None if the cell is no total of rows.
 
-        Of values nothing is known: they are thought half as large as they may be, and as far below a centre as above.
+        The values are unknown: they are assumed to be half of the bound, and symmetric around a centre.
         """
         return _ROW_WEIGHTS.get(self.kind)
 
@@ -146,11 +146,11 @@ class Primitive:
         return self.cap * max(self.grid.upper, 0)
 
     def noise(self, contribution: "Contribution", adjacency: Adjacency, share: Share, mechanism: str) -> CellMechanism:
-        """What stands between its exact cells and the released ones.
+        """Return the mechanism that noises the cells.
 
         Args:
-            contribution: What one unit may contribute.
-            adjacency: What neighbours are.
+            contribution: The contribution bounds of one unit.
+            adjacency: The neighbouring relation.
             share: Its share of the price.
             mechanism: "auto", "laplace" or "gaussian", for cells that noise is added to.
         """
@@ -192,19 +192,19 @@ UNITS = Primitive(PrimitiveKind.COUNT, None, None, 1)
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one unit may contribute to one aggregation; all of it is enforced in SQL.
+    """The contribution bounds of one unit in one aggregation; SQL enforces all of them.
 
     Attributes:
-        grouped: False where there is one cell, whoever is in it.
-        groups_per_unit: Groups it may touch; where groups are picked, lists that it may stand in.
-        rows_per_group: Rows that count in one group.
-        rows_per_unit: Rows that count in all groups together, where SQL limits them, too; None where it need not.
-        one_group: True where the unit determines the keys: all of its rows are in one group, or its groups in one list.
-        one_row: True where the engine's schema, or SQL beneath, lets a unit have one row only.
-        ranked: True where SQL keeps that many of a unit's groups; else there are no more groups than that.
-        copied: True where the rows are those of a bounded copy: then `max_rows` count in all groups together.
-        lists: Where groups are picked: the keys, by their places, for each of whose values there is a list of groups to
-            pick from; () for one list, of which a unit may touch every group. None where cells are shown.
+        grouped: False if there is one cell for all rows.
+        groups_per_unit: The bound of its groups; for top-k, of the lists that it may occur in.
+        rows_per_group: The bound of its rows in one group.
+        rows_per_unit: The bound of its rows in all groups together, if SQL enforces one; else None.
+        one_group: True if the unit determines the keys: all of its rows are in one group, or its groups in one list.
+        one_row: True if the engine's schema, or the SQL below, allows one row per unit only.
+        ranked: True if SQL samples this many of a unit's groups; else it cannot have more groups.
+        copied: True if the rows are read from a prepared table: then `rows_per_unit` bounds all groups together.
+        lists: For top-k: the places of the keys for whose values there is a list of groups each; () for one list, of
+            which a unit may touch every group. None if cells are released.
     """
 
     grouped: bool

@@ -66,12 +66,12 @@ class StoredGrid:
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A prepared table of a protected table's rows, of which the engine's own constraints leave a unit so many.
+    """A prepared table of a protected table's rows, whose constraints bound the rows of a unit.
 
     Attributes:
-        path: What engine SQL calls it.
-        rows_per_unit: Rows of one unit that there can be.
-        grids: The columns that are on their grid in it.
+        path: Its name in engine SQL.
+        rows_per_unit: The most rows of one unit.
+        grids: The columns that it stores on their grid.
     """
 
     path: tuple[str, ...]
@@ -106,9 +106,9 @@ class EngineSchema:
     """The tables of a policy as the engine declares them, by their policy names.
 
     Attributes:
-        engine: Which engine it is.
+        engine: The kind of engine.
         tables: The tables.
-        copies: Of tables that were prepared the copy, or why it may not be read: it belongs to other data, say.
+        copies: For prepared tables, the copy, or the reason why it may not be read, such as other source data.
     """
 
     engine: EngineKind

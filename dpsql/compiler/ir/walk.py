@@ -1,7 +1,7 @@
-"""walk: what is inside an expression or a relation, the same with other expressions in it, and their order.
+"""walk: visits and rebuilds the parts of expressions and relations, and labels that order them.
 
-Rule: labels decide about order and nothing else, whatever fields are numbered and aliases called. Two things of one
-label stay as they are written: what is keyed is what is run, so that costs a repetition and nothing more.
+Rule: labels depend neither on field numbers nor on aliases, and only determine an order. Parts with equal labels stay
+in the order of the query: this can only miss a reuse, never cause a wrong one.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _OF_RELATIONS = (Exists, InRelation, Scalar)
 
 
 def in_double(expression: Expr) -> Expr:
-    """A number as it is before it is rounded to a numeric, where it goes on in double precision."""
+    """The DOUBLE PRECISION value beneath a rounding to NUMERIC, for computations that continue in double precision."""
     return expression.argument if isinstance(expression, Cast) and expression.is_computed else expression
 
 
@@ -95,7 +95,7 @@ def min_units(relation: Relation) -> int:
 
 
 def expressions(relation: Relation) -> tuple[Expr, ...]:
-    """The expressions that stand in a relation itself."""
+    """The expressions of a relation itself, without those of its inputs."""
     match relation:
         case Filter():
             return (relation.condition,)
@@ -144,7 +144,7 @@ def relations_in(expression: Expr) -> tuple[Relation, ...]:
 
 
 def scalars_in(expression: Expr) -> tuple[Relation, ...]:
-    """The subqueries in an expression that stand for one value."""
+    """The scalar subqueries in an expression."""
     inner = tuple(relation for part in operands(expression) for relation in scalars_in(part))
     return (*inner, expression.relation) if isinstance(expression, Scalar) else inner
 
@@ -203,7 +203,7 @@ def calls_in(expression: Expr) -> Iterator[Call]:
 
 
 def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild `expression` from the top, subqueries included: where `change` gives an expression it stands instead."""
+    """Rebuild `expression` from the top, subqueries included, with the replacements that `change` returns."""
     changed = change(expression)
     if changed is not None:
         return changed
@@ -236,7 +236,7 @@ def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) 
 
 
 def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) -> Relation:
-    """Rebuild a relation with every expression in it rewritten; what lies behind a release boundary stays."""
+    """Rebuild a relation with every expression in it rewritten, but not inside release boundaries."""
 
     def again(expression: Expr) -> Expr:
         return rewrite_expression(expression, change)
@@ -280,7 +280,7 @@ def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) 
 
 
 class Sizes:
-    """How many parts expressions have once they are written out: what stands in several places counts in each."""
+    """The sizes of expressions when they are written out: a part that is used several times counts each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Expr, int]] = {}
@@ -312,7 +312,7 @@ class Labels:
         self.fields[new] = hashlib.blake2b(label.encode(), digest_size=16).hexdigest() if is_long else label
 
     def mark(self, fields: Iterable[Field], mark: str) -> None:
-        """Tell fields of one label apart from those of another relation."""
+        """Give fields with equal labels of another relation other labels."""
         for each in fields:
             self.give(each, f"{self.fields[each]}#{mark}")
 
@@ -408,7 +408,7 @@ class Labels:
 
 
 def is_plain(expression: Expr) -> bool:
-    """True where an expression is a function of its fields alone: it has no subqueries and no windows."""
+    """True if an expression depends on its fields only: it has no subqueries and no window functions."""
     return not relations_in(expression) and not windows_in(expression)
 
 
@@ -420,5 +420,5 @@ def substitute(expression: Expr, written: Mapping[Field, Expr]) -> Expr:
 
 
 def is_public(relation: Relation) -> bool:
-    """True where a relation is made of public tables, constants and released rows alone."""
+    """True if a relation consists of public tables, constants and released rows only."""
     return not isinstance(relation, UnitScan) and all(map(is_public, inputs(relation)))

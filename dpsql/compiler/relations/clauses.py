@@ -96,7 +96,7 @@ class Clauses:
 
     @staticmethod
     def has_ties(node: exp.Expr) -> bool:
-        """Whether FETCH … WITH TIES stands there."""
+        """Return whether the query has FETCH … WITH TIES."""
         limit = node.args.get("limit")
         options = limit.args.get("limit_options") if limit is not None else None
         return options is not None and bool(options.args.get("with_ties"))
@@ -209,7 +209,7 @@ def output_name(node: exp.Expr, sql: str) -> str:
 
     Args:
         node: The column's expression.
-        sql: The query's text, for a function is named as it was written.
+        sql: The query's text; a function's name is taken from it in its original case.
     """
     match node:
         case exp.Column():
@@ -277,11 +277,11 @@ Keys = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class Grouping:
-    """What GROUP BY says.
+    """The GROUP BY clause.
 
     Attributes:
-        keys: Every key, in the order in which they are written.
-        sets: The keys of each grouping; one set, of all keys, where there is no ROLLUP and the like.
+        keys: Every key, in the order of the text.
+        sets: The keys of each grouping set; without ROLLUP, CUBE or GROUPING SETS, one set of all keys.
     """
 
     keys: Keys
@@ -326,7 +326,7 @@ class GroupBy:
         return Grouping(tuple(dict.fromkeys(key for chosen in sets for key in chosen)), sets)
 
     def _alternatives(self, node: exp.Expr) -> list[Keys]:
-        """The groupings that one element of GROUP BY stands for."""
+        """The grouping sets of one element of GROUP BY."""
         if isinstance(node, exp.Rollup):
             parts = [self._keys(part) for part in node.expressions]
             return [_joined(parts[:count]) for count in range(len(parts), -1, -1)]

@@ -1,10 +1,10 @@
 """empty_results: queries that have no rows on any data, and subqueries whose rows an engine may choose.
 
-Clients ask for columns by queries without rows: LIMIT 0, WHERE 1 = 0. That there are no rows follows from the query
-alone; then nothing is read, and nothing charged.
+Clients send queries without rows to learn the columns: LIMIT 0, WHERE 1 = 0. The query alone shows that there are no
+rows, so nothing is read and nothing is charged.
 
-An engine joins a subquery that refers to the row around it with all such rows at once, so that what it leaves open
-(which of equal rows comes first, in which order numbers are added up) may be decided by the rows of others.
+An engine may answer a correlated subquery for all outer rows in one join. The rows of others may then decide what SQL
+leaves open: which of several equal rows comes first, and in which order numbers are added.
 """
 
 from dataclasses import replace
@@ -74,7 +74,7 @@ def leaves_open(relation: Relation) -> bool:
             added = (c.argument for c in relation.aggregates if c.function in ("sum", "avg") and c.grid is None)
             inexact = any(part is not None and not part.type.is_integer for part in added)
             inexact = inexact or any(call.function in SPREADS | PAIRS | COLLECTED for call in relation.aggregates)
-            # A month and 30 days are one group, and either may stand for it.
+            # A month and 30 days are equal and form one group; the engine may show either value.
             return inexact or any(key.type is SqlType.INTERVAL for key in relation.keys)
         case Distinct() | SetOperation():
             return any(field.type is SqlType.INTERVAL for field in relation.fields)
@@ -83,12 +83,12 @@ def leaves_open(relation: Relation) -> bool:
 
 
 def no_rows_of(relation: Relation) -> Filter:
-    """None of a relation's rows."""
+    """The relation without any of its rows."""
     return Filter(relation, FALSE)
 
 
 def has_no_rows(relation: Relation) -> bool:
-    """True where SQL alone says that there are no rows."""
+    """True if the SQL alone shows that there are no rows."""
     match relation:
         case Filter():
             return _is_never_true(relation.condition) or has_no_rows(relation.input)
@@ -136,7 +136,7 @@ def _is_never_true(condition: Expr) -> bool:
 
 
 def _found(among: InList) -> Literal | None:
-    """What IN gives for a constant: lists are also made of comparisons that stand side by side."""
+    """The value of IN for constants, or None if it is unknown; lists are also made of comparisons joined by OR."""
     argument, items = _constant(among.argument), [_constant(item) for item in among.items]
     equal = [argument and item and compared("eq", argument, item) for item in items]
     told = {each.value for each in equal if each is not None}
@@ -146,7 +146,7 @@ def _found(among: InList) -> Literal | None:
 
 
 def _constant(condition: Expr) -> Literal | None:
-    """What a comparison of constants gives, or NOT of it."""
+    """The value of a comparison of constants, or of its NOT; None if it is unknown."""
     if isinstance(condition, Literal):
         return condition if condition.parameter is None else None
     if isinstance(condition, InList):

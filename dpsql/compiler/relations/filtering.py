@@ -42,11 +42,11 @@ class Filtering:
     scope: Scope
 
     def where(self, status: Status, condition: Expr, node: exp.Expr) -> Status:
-        """The rows for which a condition is true.
+        """Return the rows for which a condition is true.
 
         Raises:
-            UndefinedColumn: It looks at a key that is not listed.
-            UnsupportedQuery: It would tell which public rows nobody matches.
+            UndefinedColumn: The condition reads a key that is not listed.
+            UnsupportedQuery: The answer would reveal which public rows have no match.
         """
         refuse_unlisted(condition, self.scope, self.clauses.at(node), self._links(status))
         if not isinstance(status, Protected):

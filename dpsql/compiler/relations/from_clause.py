@@ -83,7 +83,7 @@ class From:
 
     @staticmethod
     def _entries(node: exp.Expr, joins: Sequence[exp.Join]) -> list[exp.Expr]:
-        """The entries that stand by themselves; a LATERAL one needs those before it, if there are any."""
+        """Return the entries that can be lowered on their own; a LATERAL one refers to the entries before it."""
         return [node, *(join.this for join in joins if not isinstance(join.this, exp.Lateral))]
 
     def _source(self, node: exp.Expr, scope: Scope | None) -> tuple[FromItem, Status]:
@@ -190,7 +190,7 @@ class From:
         return frozenset(field for status in protected for link in status.links for field in link.fields)
 
     def _known(self, kind: str, condition: Expr | None, everything: tuple[FromItem, ...], left: Joined) -> Equalities:
-        """What is equal where this join's rows remain: ON, and for inner joins what WHERE equates."""
+        """Return the equations that hold in this join's rows: ON, and for inner joins those in WHERE."""
         terms = [*left.holds, condition] if condition is not None else [*left.holds]
         if kind in ("inner", "cross") and self.where is not None:
             terms += self._equations(self.where, everything)
@@ -214,7 +214,7 @@ class From:
             ):
                 try:
                     sides = (scope.column(term.this), scope.column(term.expression))
-                except Error:  # a name of the scope around, or none: WHERE itself is lowered in full later
+                except Error:  # a name of an outer scope, or an unknown one: WHERE itself is lowered later
                     continue
                 found.append(Call("eq", sides, SqlType.BOOLEAN))
         return found
@@ -263,7 +263,7 @@ class From:
         return Call("eq", sides, SqlType.BOOLEAN)
 
     def _merge(self, kind: str, joined: Status, pairs: list[tuple[Field, Field]]) -> tuple[Status, list[Field]]:
-        """The fields that stand for both sides: the one that is never missing, or whichever is there."""
+        """Return the merged fields of both sides: the field that is never missing, or COALESCE of both."""
         if kind in ("inner", "left"):
             return joined, [left for left, _ in pairs]
         if kind == "right":

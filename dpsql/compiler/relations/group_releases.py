@@ -1,10 +1,10 @@
 """group_releases: aggregate calls over groups of protected rows, and the releases that answer them.
 
-The groups are one release, and one more for each aggregate that is released apart.
+The groups are one release; each aggregate that is released apart is another one.
 
-SELECT icd FROM visits GROUP BY icd ORDER BY COUNT(*) DESC LIMIT 3 is three picks from the public values of icd. One
-unit moves a count by no more than its rows in that group, whatever groups it touches besides; a histogram would have to
-bound the groups. Where counts are shown, keys are private, or noisy counts know more, there is a histogram.
+SELECT icd FROM visits GROUP BY icd ORDER BY COUNT(*) DESC LIMIT 3 is three selections from the public values of icd.
+One unit changes a count by at most its rows in that group, regardless of the number of groups it touches; a histogram
+would have to bound the groups. A histogram is used if counts are shown, keys are private, or it is more exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -171,7 +171,7 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
 
 
 def _window_aggregate(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, ...], SqlType]:
-    """An aggregate over the frame; rows that FILTER leaves out are rows without an argument, of which none counts."""
+    """An aggregate over the frame; a row that FILTER excludes has a NULL argument, which no aggregate counts."""
     called, condition = node, None
     if isinstance(node, exp.Filter):
         _check_filtered(lowering, node)
@@ -232,13 +232,13 @@ def _frame(lowering: Lowering, spec: exp.Expr | None, order: Sequence[Order]) ->
 
 
 def _frame_end(lowering: Lowering, spec: exp.Expr, name: str, by: list[SqlType] | None) -> int | Span | None:
-    """How many rows, or how far by the sort value, before (negative) or after; None is the partition's own end.
+    """The distance of a frame's end, in rows or in sort values: negative before the row; None for the partition's end.
 
     Args:
-        lowering: What lowers it.
+        lowering: The lowering of the query.
         spec: The frame.
-        name: Which end.
-        by: The types of the sort values where they are compared; None where rows are counted.
+        name: "start" or "end".
+        by: The types of the sort values for a RANGE frame; None for a ROWS frame.
     """
     offset, side = spec.args.get(name), str(spec.args.get(f"{name}_side")).upper()
     if isinstance(offset, str):
@@ -326,7 +326,7 @@ def _with_separate(
     """
     relation = base
     if relation is None and not aggregate.keys:
-        # One row, whatever there is to choose from.
+        # Without keys there is exactly one row.
         relation = Values((fields.new(SqlType.BOOLEAN),), ((TRUE,),))
     for call, field in calls.items():
         keys = tuple(fields.new(key.type) for key in aggregate.keys) if relation is not None else aggregate.key_fields
@@ -365,7 +365,7 @@ def _as_numbers(
 
 
 def _as_moments(relation: Relation, numbers: Mapping[Field, Field]) -> Relation:
-    """A relation with the moments that numbers stand for; the same where there are none."""
+    """The relation with its numbers converted to dates and timestamps; unchanged if there are none."""
     if not numbers:
         return relation
     written: dict[Field, Expr] = {field: Column(field) for field in relation.fields}
@@ -386,7 +386,7 @@ def _number_of(moment: Expr) -> Expr:
 
 
 def _moment_of(number: Expr, sql_type: SqlType) -> Expr:
-    """The date or timestamp that so many days or seconds make."""
+    """The date or timestamp that is this number of days or seconds after the epoch."""
     if sql_type is SqlType.DATE:
         return Call("date_add", (_EPOCH, number), SqlType.DATE)
     moment = Call("from_epoch", (Cast(number, SqlType.DOUBLE),), SqlType.TIMESTAMPTZ)
@@ -395,14 +395,14 @@ def _moment_of(number: Expr, sql_type: SqlType) -> Expr:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Groups in an order, of which some are shown.
+    """Ordered groups, some of which are shown.
 
     Attributes:
         relation: The groups.
-        outputs: What is shown of them.
+        outputs: The output expressions.
         order: Their order.
-        limit: How many are shown; None for all.
-        offset: How many before them are not.
+        limit: The number of groups shown; None for all.
+        offset: The number of groups skipped before them.
     """
 
     relation: Relation
@@ -412,7 +412,7 @@ class Ordered:
     offset: int
 
     def chosen(self, catalog: Catalog, fields: Fields) -> "Ordered":
-        """The same, with groups picked where their score orders them and is not shown; else as it is."""
+        """Return these groups selected by top-k if an unshown score orders them and that pays off; else unchanged."""
         release = self.relation
         if not isinstance(release, Release) or not self._shows_keys(release) or self.limit is None:
             return self
@@ -430,7 +430,7 @@ class Ordered:
         return replace(self, relation=picked_groups(picking), order=order)
 
     def _shows_keys(self, release: Release) -> bool:
-        """True where one count or sum comes first in the order, and nothing else is made of it."""
+        """True if one count or sum is the first sort key, and nothing else is computed from it."""
         aggregate = release.aggregate
         if not aggregate.keys or len(aggregate.aggregates) != 1 or not self.order:
             return False
@@ -442,13 +442,13 @@ class Ordered:
 
 
 def _are_of(expressions: Sequence[Expr], keys: Sequence[Field]) -> bool:
-    """True for expressions of one row's keys alone."""
+    """True if the expressions depend only on the keys of their own row."""
     found = frozenset[Field]().union(*map(fields_in, expressions))
     return found <= frozenset(keys) and not any(windows_in(each) or relations_in(each) for each in expressions)
 
 
 def _is_worth_it(count: int, release: Release, catalog: Catalog, fields: Fields) -> bool:
-    """True where picks of public keys are better than noisy counts, by policy and SQL alone."""
+    """True if top-k over public keys is better than noisy counts; policy and SQL alone decide."""
     protected = release.protected
     domain = enumerate_keys(release.aggregate.keys, protected.relation, catalog, fields)
     if domain is None or min_units(release.aggregate) > 1:

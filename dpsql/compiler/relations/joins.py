@@ -1,7 +1,7 @@
-"""joins: what a join of two relations is, by the privacy status of each.
+"""joins: joins of two relations, by the privacy status of each.
 
-Rule 1: rows of two protected relations meet only where they surely belong to the same unit, and SQL says so itself.
-Rule 2: a row without a unit is never made: where an outer join keeps public rows, they are groups of zero people.
+Rule 1: rows of two protected relations meet only if they surely are of the same unit, and the SQL compares the units.
+Rule 2: no join makes a protected row without a unit: public rows that an outer join keeps are groups of zero people.
 """
 
 from collections.abc import Iterable, Mapping
@@ -72,7 +72,7 @@ class Equalities:
 
 
 def plain_column(expression: Expr) -> Field | None:
-    """The column an expression is, but for a conversion that tells apart whatever the column's type does."""
+    """The column of an expression, beneath casts that keep different values different; None for other expressions."""
     while isinstance(expression, Cast) and _keeps_apart(expression.argument.type, expression.type):
         expression = expression.argument
     return expression.field if isinstance(expression, Column) else None
@@ -85,7 +85,7 @@ def _keeps_apart(source: SqlType, target: SqlType) -> bool:
 
 
 def linking(left: Protected, right: Protected, equal: Equalities) -> bool:
-    """True where equal fields on both sides lead to the same unit, and units of both are compared as they are."""
+    """True if equal fields on both sides lead to the same unit, and the types of both units compare without a cast."""
     return left.unit.type.is_alike(right.unit.type) and any(
         _is_same_way(mine.way, other.way)
         and len(mine.fields) == len(other.fields)
@@ -101,7 +101,7 @@ def _is_same_way(left: tuple[str, ...], right: tuple[str, ...]) -> bool:
 
 
 def with_same_unit(condition: Expr | None, left: Field, right: Field) -> Expr:
-    """A condition that lets rows meet only if they are of one unit, in so many words: keys need not be unique."""
+    """Return the condition with an equation of the two units: equal keys alone do not prove equal units."""
     same = _same_unit(left, right)
     terms = conjuncts(condition) if condition is not None else ()
     if same in terms or _same_unit(right, left) in terms:
@@ -147,13 +147,13 @@ class Joiner:
 
         Args:
             kind: inner, left, right, full or cross.
-            sides: What stands left and right of JOIN.
+            sides: The relations to the left and right of JOIN.
             condition: ON; None for a cross join.
-            known: What is equal in the rows that remain, ON included.
-            at: Where the join stands in the text.
+            known: The equations that hold in the rows that remain, including ON.
+            at: The position of the join in the text.
 
         Raises:
-            UnsupportedQuery: Rows of different units could meet, or the answer would tell whether somebody matched.
+            UnsupportedQuery: Rows of different units could meet, or the answer would reveal which rows have a match.
             LimitExceeded: Constants would make too many rows.
         """
         left, right = sides
@@ -267,7 +267,7 @@ class Joiner:
 
 
 def shows_absence(at: int | None) -> UnsupportedQuery:
-    """The refusal of a query whose answer would tell which public rows nobody matches."""
+    """The error for a query whose answer would reveal which public rows have no match."""
     return UnsupportedQuery(
         "this would reveal which public rows have no match",
         hint="Use COUNT(column) or SUM(column) of the protected side, an inner join, or a CTE that aggregates first.",
@@ -373,16 +373,16 @@ def generated(relation: Relation) -> int:
 
 
 def refuse_unlisted(expression: Expr, scope: Scope, at: int | None, links: frozenset[Field] = frozenset()) -> None:
-    """Refuse an expression that looks at a hidden key.
+    """Refuse an expression that reads a hidden key.
 
     Args:
-        expression: What is looked through; subqueries in it have been looked through before.
-        scope: Where it stands.
-        at: Where it stands in the text.
+        expression: The expression; its subqueries were checked when they were lowered.
+        scope: The scope of the expression.
+        at: The position of the expression in the text.
         links: Fields that hidden keys may be equated with.
 
     Raises:
-        UndefinedColumn: It does.
+        UndefinedColumn: The expression reads a hidden key.
     """
     hidden = scope.hidden
     if hidden and _looks_at(expression, hidden, links | hidden):
@@ -402,7 +402,7 @@ def _looks_at(expression: Expr, hidden: frozenset[Field], links: frozenset[Field
     if is_null and plain_column(operands(expression)[0]) in hidden:
         return False
     if isinstance(expression, InRelation) and plain_column(expression.argument) in hidden:
-        return False  # looked at when it was lowered: it is among the keys of its own unit
+        return False  # checked when it was lowered: the key is compared with keys of its own unit
     parts = operands(expression)
     if isinstance(expression, Window):
         parts = tuple(part for part in parts if part not in expression.partition or plain_column(part) not in hidden)

@@ -83,28 +83,28 @@ def lower(
 
 
 def _preview(lowerer: "QueryLowerer", tree: exp.Expr) -> Lowered | None:
-    """Rows made up in place of those of a protected table; None where none are asked for."""
+    """Return invented rows in place of those of a protected table; None if the query is no preview."""
     rows = unlimited(tree)
     if rows is None:
         return None
     try:
         lowered = lowerer.query(rows, {})
     except Error:
-        return None  # said of the query as it is
+        return None  # lowering the query itself reports the error
     protected = isinstance(lowered.status, Protected) and not has_no_rows(lowered.relation)
     made = invented(lowered) if protected else None
     return None if made is None else lowerer.ordered(made, tree)
 
 
 def _columns_alone(lowerer: "QueryLowerer", tree: exp.Expr) -> Lowered | None:
-    """The columns of `SELECT columns FROM table LIMIT n`, by which clients look at tables; None of other queries."""
+    """Return the columns of `SELECT columns FROM table LIMIT n`, which clients use to view tables; else None."""
     rows = unlimited(tree) if tree.args.get("limit") is not None and tree.args.get("order") is None else None
     if rows is None:
         return None
     try:
         lowered = lowerer.query(rows, {})
     except Error:
-        return None  # said of the query as it is
+        return None  # lowering the query itself reports the error
     found = list(nodes(lowered.relation))
     named = all(isinstance(e, Column) for node in found if isinstance(node, Project) for e in node.expressions)
     if not (isinstance(lowered.status, Protected) and named and all(isinstance(n, UnitScan | Project) for n in found)):
@@ -168,7 +168,7 @@ class QueryLowerer:
         raise UnsupportedQuery(f"{node.key.upper()} is not a query", position=self.clauses.at(node))
 
     def _count(self, node: exp.Expr, added: int = 1, joined: int = 0) -> None:
-        """Count relations and joins as they will stand when every WITH is written out: WITH may double at each step."""
+        """Count relations and joins after every CTE is inlined: each reference to a CTE repeats its joins."""
         self.relations += added
         self.joins += joined
         if self.joins > MAX_JOINS:
@@ -265,7 +265,7 @@ class QueryLowerer:
             raise
 
     def _fresh(self, lowered: Lowered) -> Lowered:
-        """The same rows under new fields, so that a relation may stand in FROM twice."""
+        """Return the same rows under new fields, so that a relation can appear in FROM twice."""
         relation, status = lowered.relation, lowered.status
         renewed = {field: self.clauses.fields.new(field.type) for field in relation.fields}
         projected = Project(relation, tuple(renewed.values()), tuple(Column(field) for field in renewed))
@@ -310,7 +310,7 @@ class QueryLowerer:
         """The clauses of a query whose subqueries may name these CTEs."""
 
         def subquery(node: exp.Expr, scope: Scope) -> Lowered:
-            self._count(node, joined=1)  # that is what engines make of it
+            self._count(node, joined=1)  # engines run a subquery as a join
             return self.query(node, ctes, scope)
 
         return replace(self.clauses, subquery=subquery)
@@ -371,7 +371,7 @@ class QueryLowerer:
         return arms[0]
 
     def _paired(self, node: exp.SetOperation, left: Lowered, right: Lowered) -> Lowered:
-        """Two sides of a set operation, or of a chain of the same one; both are protected, or neither is."""
+        """Combine the two sides of a set operation; both are protected, or both are not."""
         kinds = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
         kind, keeps_all = kinds[type(node)], not node.args.get("distinct")
         if len(left.columns) != len(right.columns):

@@ -117,9 +117,9 @@ class _Steps:
     """Makes the rows of a recursive query.
 
     Attributes:
-        working: What stands for the rows that were made last.
-        parts: The first rows, and those that follow.
-        distinct: Whether rows that were made before are left out.
+        working: The placeholder of the rows of the last step.
+        parts: The non-recursive and the recursive term.
+        distinct: Whether rows that an earlier step made are dropped (UNION without ALL).
         zone: The session's time zone.
     """
 
@@ -135,7 +135,7 @@ class _Steps:
         return min(MAX_LISTED, _MOST_VALUES // max(weight, 1))
 
     def rows(self) -> Sequence[Row] | None:
-        """All rows; None where more are computed than there may be, those that were made before included."""
+        """Return all rows; None if computing them takes more rows than the limit, repeated rows included."""
         found: list[Row] = []
         seen: set[Row] = set()
         (relation, following), last, left = self.parts, tuple[Row, ...](), self.most

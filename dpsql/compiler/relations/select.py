@@ -53,7 +53,7 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class _Above:
-    """What stands above groups: outputs, HAVING, ORDER BY and DISTINCT ON."""
+    """The clauses that are computed over groups: outputs, HAVING, ORDER BY and DISTINCT ON."""
 
     outputs: tuple[Expr, ...]
     condition: Expr | None
@@ -119,7 +119,7 @@ class SelectOutput:
         return replace(above, outputs=tuple(found[: len(above.outputs)]), order=order)
 
     def _distinct(self, lowerer: Lowering, outputs: list[Expr]) -> tuple[bool, tuple[Expr, ...] | None]:
-        """Whether DISTINCT stands there, or else what is in ON (…)."""
+        """Return whether the query is SELECT DISTINCT, and the expressions of DISTINCT ON (…), if any."""
         distinct = self.node.args.get("distinct")
         if distinct is None:
             return False, None
@@ -163,7 +163,7 @@ class SelectOutput:
     # Groups
 
     def _aggregate(self, grouping: Grouping, aggregates: Aggregates, above: _Above) -> _Above:
-        """Cut here: what stands above refers to groups only."""
+        """Group the rows, and return the clauses rewritten over the groups."""
         own = frozenset(self.status.relation.fields)
         grouping = self._with_determined(grouping, above)
         marks = {call: self.clauses.fields.new(SqlType.INTEGER) for e in above.expressions() for call in _marks(e)}
@@ -271,7 +271,7 @@ class SelectOutput:
     def _union_of_sets(
         self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
     ) -> tuple[Field, ...]:
-        """Each grouping set by itself, all of them one above the other."""
+        """Group by each grouping set alone and return the fields of the UNION ALL of all sets."""
         status, new = self.status, self.clauses.fields.new
         whole: Status | None = None
         for number, chosen in enumerate(grouping.sets):

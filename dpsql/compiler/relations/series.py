@@ -1,6 +1,6 @@
 """series: generate_series and UNNEST of constants, in FROM and in a SELECT list.
 
-Rule: a series is made of its ends and its step alone, so that its length is known before anything is read.
+Rule: a series depends on its ends and its step only, so its length is known before anything is read.
 """
 
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def unnested(clauses: Clauses, node: exp.Unnest) -> tuple[Expr, ...]:
 
 
 def listed_in_rows(node: exp.Select) -> exp.Select:
-    """The SELECT with UNNEST(ARRAY[a, b]) of columns as rows of values, LATERAL where other entries stand before it."""
+    """Return the SELECT with UNNEST(ARRAY[a, b]) of columns as a VALUES list, LATERAL if entries precede it."""
     entries = [node.args["from_"].this] if node.args.get("from_") is not None else []
     entries += [join.this for join in node.args.get("joins") or ()]
     if not any(map(_array_of_columns, entries)):
@@ -129,7 +129,7 @@ def listed_in_rows(node: exp.Select) -> exp.Select:
 
 
 def _array_of_columns(entry: exp.Expr) -> exp.Array | None:
-    """The array that an entry of FROM unnests, if it holds columns; None of any other entry."""
+    """Return the array that an entry of FROM unnests, if it contains columns; else None."""
     call = entry.this if isinstance(entry, exp.Lateral) else entry
     if not isinstance(call, exp.Unnest) or len(call.expressions) != 1 or call.args.get("offset"):
         return None
@@ -138,10 +138,10 @@ def _array_of_columns(entry: exp.Expr) -> exp.Array | None:
 
 
 def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
-    """The SELECT with the series of its list as an entry of FROM: each row comes once for each of its values.
+    """Return the SELECT with its series moved to FROM, so that each row is repeated for each value.
 
     Raises:
-        UnsupportedQuery: There are several, or aggregates or windows beside it, which come before it.
+        UnsupportedQuery: There are several series, or an aggregate, a window or GROUP BY, which are computed first.
     """
     found = [each for item in node.expressions for each in _own(item) if _gives_rows(each)]
     if not found:
@@ -193,7 +193,7 @@ def _comes_before(node: exp.Expr) -> bool:
 
 
 def _type_of(ends: list[Expr]) -> SqlType | None:
-    """The type of the values, by those of the ends; dates alone give instants, as in PostgreSQL."""
+    """The type of the values, from the types of the ends; two dates give TIMESTAMPTZ, as in PostgreSQL."""
     types = [end.type for end in ends if end.type is not SqlType.UNKNOWN]
     if types and all(each.is_integer for each in types):
         return SqlType.BIGINT if SqlType.BIGINT in types else SqlType.INTEGER
@@ -208,7 +208,7 @@ def _as_moment(clauses: Clauses, end: Expr, kind: SqlType) -> Expr:
 
 
 def _step(lowerer: Lowering, node: exp.Expr | None, kind: SqlType | None) -> int | Span | None:
-    """The step; None where it is no constant of a type that the series takes."""
+    """The step; None if it is not a constant of the type that the series needs."""
     if kind is None or node is None:
         return 1 if node is None and kind is not None and kind.is_integer else None
     wanted = kind if kind.is_integer else SqlType.INTERVAL
@@ -262,7 +262,7 @@ def _check(size: int, most: int, at: int | None) -> None:
 
 
 def _first(values: Iterator[datetime] | range, at: int | None) -> list[Value]:
-    """All values, which are no more than may stand in the SQL."""
+    """Return all values; refuse more than the SQL text may contain."""
     found: list[Value] = []
     for value in values:
         found.append(value)
@@ -278,7 +278,7 @@ def _listed(clauses: Clauses, kind: SqlType, values: list[Value]) -> Relation:
 
 
 def _moments(start: datetime, stop: datetime, step: Span, zone: tzinfo) -> Iterator[datetime]:
-    """Each moment a step after the one before it, as PostgreSQL counts: from 31 January by months on 29 February."""
+    """Yield moments, one step apart, as PostgreSQL does: one month after 31 January is the last day of February."""
     rises, at = _size(step) > 0, start
     while at <= stop if rises else at >= stop:
         yield at
@@ -286,12 +286,12 @@ def _moments(start: datetime, stop: datetime, step: Span, zone: tzinfo) -> Itera
 
 
 def _size(step: Span) -> int:
-    """Microseconds of an interval as PostgreSQL compares intervals: as if months had 30 days."""
+    """Microseconds of an interval as PostgreSQL compares intervals: a month counts as 30 days."""
     return (30 * step.months + step.days) * 86_400_000_000 + step.microseconds
 
 
 def _constant(expression: Expr, zone: tzinfo) -> Value:
-    """The value of constants, and of what is computed of them; None of anything else."""
+    """The value of an expression of constants; None for other expressions."""
     try:
         return evaluated(expression, {}, zone)
     except NotConstant:

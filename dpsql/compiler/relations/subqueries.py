@@ -1,7 +1,7 @@
 """subqueries: EXISTS, IN and scalar subqueries.
 
-Rule 1: beside a protected row, a subquery over protected rows is about the unit of that row and no other.
-Rule 2: a subquery that is released or public is a constant, of unknown value, to what is around it.
+Rule 1: in an expression over a protected row, a subquery over protected rows sees only the rows of that row's unit.
+Rule 2: to the query around it, a released or public subquery is a constant of unknown value.
 """
 
 from dataclasses import replace
@@ -52,7 +52,7 @@ def _in(lowering: Lowering, node: exp.In) -> Expr:
 
 
 def _quantifier(node: exp.Expr) -> tuple[str, exp.Expr] | None:
-    """What stands in ANY (…), SOME (…) or ALL (…), and "any" or "all"; None of anything else."""
+    """The kind ("any" or "all") and the operand of ANY (…), SOME (…) or ALL (…); None for other expressions."""
     if isinstance(node, exp.Any | exp.All):
         return node.key, node.this.this if isinstance(node.this, exp.Paren) else node.this
     if isinstance(node, exp.Anonymous) and node.name.upper() in ("ALL", "SOME") and len(node.expressions) == 1:
@@ -141,7 +141,7 @@ def _only_column(lowering: Lowering, inner: Lowered, node: exp.Expr) -> Field:
 
 
 def _asks_for_keys(lowering: Lowering, argument: Expr, inner: Lowered) -> bool:
-    """True where `argument IN (inner)` asks for a key that leads to this row's unit among such keys."""
+    """True if `argument IN (inner)` compares keys that lead to the unit of this row and of the inner rows."""
     outer, status = lowering.scope.protected, inner.status
     if outer is None or not isinstance(status, Protected) or status.absent is not None:
         return False
@@ -150,7 +150,7 @@ def _asks_for_keys(lowering: Lowering, argument: Expr, inner: Lowered) -> bool:
 
 
 def _of_same_unit(lowering: Lowering, compared: tuple[Expr, Expr], inner: Lowered) -> Lowered:
-    """The inner rows of this row's own unit: where what is compared was converted, several units may be equal."""
+    """The inner rows of this row's unit; the units are compared unless both operands are the unit itself."""
     outer, status = lowering.scope.protected, inner.status
     if outer is None or not isinstance(status, Protected) or status.linked is not None:
         return inner
@@ -191,7 +191,7 @@ def _unit_name(lowering: Lowering) -> str:
 
 
 def _at_most_one(lowering: Lowering, relation: Relation) -> Relation:
-    """The only row's value, or NULL where there are several: an error would tell about the row around it."""
+    """The value of the only row, or NULL if there are several: an error would reveal something about the outer row."""
     (field,) = relation.fields
     count, value = lowering.fields.new(SqlType.BIGINT), lowering.fields.new(field.type)
     calls = (

@@ -1,7 +1,7 @@
 """unions: set operations of protected relations.
 
-Rule: rows of two units never become one, and none decides over another's: rows are compared with their unit beside
-them, or not at all.
+Rule: rows of two units never become one, and no row decides about another unit's row: rows are compared together with
+their unit, or not at all.
 """
 
 from dataclasses import replace
@@ -28,15 +28,15 @@ def combined(
 
     Args:
         clauses: The statement's clauses.
-        node: Where it stands in the text.
-        operation: union, intersect or except, and whether repeated rows stay.
+        node: The set operation in the syntax tree.
+        operation: union, intersect or except, and whether duplicates remain (ALL).
         sides: The two relations.
         arms: Their columns in common types, then the unit.
         names: The columns' names.
 
     Raises:
         UnsupportedQuery: Rows of different units would be compared.
-        DatatypeMismatch: The units are of unlike types.
+        DatatypeMismatch: The types of the two units differ.
     """
     kind, keeps_all = operation
     left, right = (side.status for side in sides)

@@ -70,7 +70,7 @@ class UnitRows:
             self._check_key(status, key)
         named = len(keys)
         if status.linked is None and not any(status.is_unit(key) for key in keys):
-            keys += (Column(status.unit),)  # the keys lead to the unit, and stay what they are beside it
+            keys += (Column(status.unit),)  # these keys already lead to the unit, and they keep their type
         exact = tuple(self._exact_call(status, call) for call in calls)
         key_fields = tuple(self.clauses.fields.new(key.type) for key in keys)
         relation = Aggregate(status.relation, key_fields, keys, tuple(calls.values()), exact, status.rows_per_unit)
@@ -295,7 +295,7 @@ class UnitRows:
 
 
 def group_of_one(clauses: Clauses, at: int | None, node: exp.Expr) -> PolicyViolation:
-    """The refusal to show groups of which each is about one unit."""
+    """The error for selecting groups that each belong to one unit."""
     unit = clauses.catalog.policy.dataset.privacy_unit
     return PolicyViolation(
         f"groups of one {unit} cannot be selected",

@@ -21,7 +21,7 @@ _INTEGER_ORDER = (SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT)
 
 @dataclass(frozen=True)
 class Coercion:
-    """Conversions within one query, noting what they tell about its placeholders."""
+    """Implicit conversions within one query; they also infer the types of its parameters."""
 
     parameters: Parameters
 
@@ -53,7 +53,7 @@ class Coercion:
         )
 
     def unify(self, expressions: Sequence[Expr], at: int | None = None) -> tuple[Expr, ...]:
-        """Bring expressions to their common type, and numerics to one scale, but for constants that all fit one."""
+        """Cast expressions to their common type, and numerics to one scale, unless all are constants that fit one."""
         target = common_type(expressions, at)
         if target is not SqlType.NUMERIC or len(expressions) == 1:
             return tuple(self.to(e, target, at) for e in expressions)
@@ -77,7 +77,7 @@ class Coercion:
     def computed(
         self, make: Callable[[tuple[Expr, ...]], Expr], expressions: Sequence[Expr], at: int | None = None
     ) -> Expr:
-        """What is made of expressions in their common type; of numerics it is computed in double precision."""
+        """Return a function of expressions in their common type; with numerics it is computed in DOUBLE PRECISION."""
         target = common_type(expressions, at)
         if target is not SqlType.NUMERIC or sum(e.type is not SqlType.UNKNOWN for e in expressions) == 1:
             return make(tuple(self.to(e, target, at) for e in expressions))
@@ -88,7 +88,7 @@ class Coercion:
 
         Args:
             expressions: The sides.
-            places: Where each stands in the text.
+            places: The position of each side in the text.
         """
         target = common_type(expressions, places[0])
         if target in (SqlType.NUMERIC, SqlType.DOUBLE):
@@ -105,29 +105,29 @@ class Coercion:
 
 
 def _as_decimal(expression: Expr) -> Literal | None:
-    """A constant whole number or numeric, or NULL, as numeric; None of anything else."""
+    """Return an integer or numeric constant, or NULL, as numeric; None for other expressions."""
     if not isinstance(expression, Literal) or expression.parameter is not None:
         return None
     return Literal(None if expression.value is None else Decimal(str(expression.value)), SqlType.NUMERIC)
 
 
 def _fit_one_scale(constants: Sequence[Literal]) -> bool:
-    """Whether engines have a numeric of which all the constants are."""
+    """Return whether one numeric type of the engines can hold all the constants."""
     numbers = [constant.value for constant in constants if isinstance(constant.value, Decimal)]
     scale = max((max(0, -int(number.as_tuple().exponent)) for number in numbers), default=0)
     return scale + max((number.adjusted() + 1 for number in numbers), default=0) <= MAX_PRECISION
 
 
 def _on_the_clock(expression: Expr) -> Expr | None:
-    """A date or timestamp, or what an instant was made of in UTC; None for other instants.
+    """Return a date or timestamp, also one that was converted to an instant in UTC; None for other instants.
 
-    In UTC no hour is left out and none comes twice, so that these compare as the instants do. What is compared with a
-    constant keeps its own type so, and with it what the constant says of its limits.
+    In UTC no hour is skipped or repeated, so these values compare as the instants do. A column that is compared with a
+    constant thus keeps its type, and the constant bounds its values.
     """
     if expression.type is not SqlType.TIMESTAMPTZ:
         return expression
     if isinstance(expression, Cast):
-        return expression.argument  # a date or timestamp: nothing else is converted to an instant
+        return expression.argument  # a date or timestamp: no other type is cast to an instant
     value = spelled(expression).value if isinstance(expression, Literal) else None
     return Literal(value.replace(tzinfo=None), SqlType.TIMESTAMP) if isinstance(value, datetime) else None
 

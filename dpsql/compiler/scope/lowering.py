@@ -1,7 +1,7 @@
-"""lowering: what every kind of expression needs while it is lowered, and the dispatch to the kind's own method.
+"""lowering: the context of lowering expressions, and the dispatch to the method of each kind of node.
 
-Rule: every kind of node has a method or is refused by name; every argument of a node is looked at, so that a clause
-nobody handles cannot be dropped in silence.
+Rule: every kind of node has a method or is refused by name. Every argument of a node is checked, so that no clause can
+be dropped silently.
 """
 
 import re
@@ -40,27 +40,27 @@ _NUMBER = re.compile("[1-9][0-9]{0,11}")
 
 @dataclass
 class Fields:
-    """Hands out fields, each with a number of its own within the query."""
+    """Creates fields, each with a unique number within the query."""
 
     count: int = 0
 
     def new(self, sql_type: SqlType) -> Field:
-        """A field nobody else has."""
+        """Return a new field."""
         self.count += 1
         return Field(self.count, sql_type)
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What functions without arguments mean, fixed while a query is compiled.
+    """The values of functions without arguments, fixed while a query is compiled.
 
     Attributes:
         clock: The time, with its zone.
         user: CURRENT_USER.
         database: CURRENT_DATABASE.
         version: VERSION().
-        schemas: Where names without a schema are looked for, one after another; "public" is the dataset's own.
-        asked: "now", once the time was asked for: a query that never asks is the same at any other time.
+        schemas: The search path; "public" is the dataset's own schema.
+        asked: Contains "now" if the query uses the time; a query that does not is the same at any other time.
     """
 
     clock: datetime
@@ -72,7 +72,7 @@ class Constants:
 
     @property
     def now(self) -> datetime:
-        """The time, as NOW() tells it; that it was asked for is noted."""
+        """Return the value of NOW(), and note that the query uses it."""
         self.asked.add("now")
         return self.clock
 
@@ -92,7 +92,7 @@ class Aggregates:
 
 
 def placeholder(node: exp.Expr) -> int | None:
-    """Which value a placeholder stands for: 0 for $1; None of what is no number behind a dollar sign."""
+    """Return the 0-based index of a parameter: 0 for $1; None for a dollar sign without a number."""
     named = node.this if isinstance(node, exp.Parameter) else None
     if not isinstance(named, exp.Literal) or named.is_string or not _NUMBER.fullmatch(str(named.this)):
         return None
@@ -149,16 +149,16 @@ def refuse_other_arguments(node: exp.Expr, *known: str, offset: int = 0) -> None
 
 @dataclass(frozen=True)
 class Lowered:
-    """A relation with its privacy status and the names that stand over its columns.
+    """A relation with its privacy status and its column names.
 
     Attributes:
         status: The relation.
         columns: Names and fields, in order; a name may repeat.
         hidden: Keys that lead to the unit and that the policy does not list as columns.
-        limited: Places of the columns that are followed by the two limits of their 95 % interval.
-        invented: Whether the rows are made up of the policy's bounds and domains.
-        withheld: Whether rows of protected tables were asked for, of which the columns are shown.
-        schemas: What the schema may be called of a table under its own name; empty for everything else.
+        limited: Places of the columns that are followed by the limits of their 95 % interval.
+        invented: Whether the rows are invented from the policy's bounds and domains.
+        withheld: Whether the query selects rows of protected tables, for which only the columns are shown.
+        schemas: The schema names that may qualify a table under its own name; empty for other relations.
     """
 
     status: Status
@@ -170,7 +170,7 @@ class Lowered:
     schemas: frozenset[str] = frozenset()
 
     def source(self, alias: str) -> FromItem:
-        """The relation as an entry of FROM: what is hidden stays so."""
+        """Return the relation as an entry of FROM; hidden columns stay hidden."""
         shown = tuple((name, field) for name, field in self.columns if field not in self.hidden)
         hidden = tuple((name, field) for name, field in self.columns if field in self.hidden)
         return FromItem(alias, shown, hidden, schemas=self.schemas)
@@ -207,17 +207,17 @@ class Lowering:
     """Lowers the expressions of one clause.
 
     Attributes:
-        scope: What names mean.
-        coercion: Implicit conversions, and the placeholders they give types to.
-        constants: What now(), CURRENT_USER and the like mean.
+        scope: The meaning of names.
+        coercion: Implicit conversions, which also infer types of parameters.
+        constants: The values of now(), CURRENT_USER and the like.
         fields: The source of fields.
         subquery: Lowers a query inside an expression.
         methods: How each kind of node is lowered.
-        aggregates: Collects aggregate calls; None where none may stand.
-        windows: True where window functions may stand.
-        named: The windows that a WINDOW clause names.
-        clause: Where the expressions stand, in words.
-        sizes: How large expressions are once they are written out.
+        aggregates: Collects aggregate calls; None if they are not allowed.
+        windows: True if window functions are allowed.
+        named: The windows of the WINDOW clause.
+        clause: The clause of the expressions, for messages.
+        sizes: The sizes of expressions when they are written out.
     """
 
     scope: Scope
@@ -237,17 +237,17 @@ class Lowering:
         refuse_other_arguments(node, *known, offset=self.scope.offset)
 
     def collected(self, node: exp.Expr) -> Aggregates:
-        """The aggregates of this clause.
+        """Return the aggregates of this clause.
 
         Raises:
-            GroupingError: None may stand here.
+            GroupingError: Aggregates are not allowed here.
         """
         if self.aggregates is None:
             raise GroupingError(f"aggregate functions are not allowed {self.clause}", position=self.at(node))
         return self.aggregates
 
     def inside_aggregate(self) -> "Lowering":
-        """A lowering for the arguments of an aggregate: no aggregate or window may stand in them."""
+        """Return a lowering for the arguments of an aggregate, in which aggregates and windows are not allowed."""
         return replace(self, aggregates=None, windows=False, clause="in an aggregate")
 
     @property
@@ -259,7 +259,7 @@ class Lowering:
         """Lower one expression.
 
         Raises:
-            Error: A typed refusal with the position of what is refused.
+            Error: The expression is refused; the error has its position.
         """
         method = self.methods.get(type(node))
         if method is None:
@@ -330,7 +330,7 @@ class Lowering:
         return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
 
     def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
-        """Refuse values of a type that has no order."""
+        """Refuse values of a type without an order."""
         if sql_type.is_array or sql_type in (SqlType.JSON, SqlType.JSONB, SqlType.BYTEA, SqlType.INTERVAL):
             raise DatatypeMismatch(f"values of type {sql_type.value} cannot be compared", position=self.at(node))
 

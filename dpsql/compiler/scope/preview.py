@@ -1,4 +1,4 @@
-"""preview: rows that a policy's bounds and domains make up, shown where rows of a protected table are asked for.
+"""preview: invented rows within a policy's bounds and domains, shown if a query selects rows of a protected table.
 
 Rule: a row follows from policy and query alone; no table is read, and there is no randomness.
 """
@@ -23,7 +23,7 @@ _STRIDE = 37
 
 
 def unlimited(tree: exp.Expr) -> exp.Expr | None:
-    """A query without its ORDER BY and LIMIT, which are for the rows made up; None of what is no plain SELECT."""
+    """Return a query without ORDER BY and LIMIT, which apply to the invented rows; None if it is no plain SELECT."""
     if not isinstance(tree, exp.Select):
         return None
     rows = tree.copy()
@@ -33,7 +33,7 @@ def unlimited(tree: exp.Expr) -> exp.Expr | None:
 
 
 def invented(lowered: Lowered) -> Lowered | None:
-    """The same columns and filters over rows made up; None of what is not filtered from one protected table."""
+    """Return the columns and filters over invented rows; None unless the query only filters one protected table."""
     known = list(nodes(lowered.relation))
     parts = [part for node in known for part in expressions(node)]
     simple = all(isinstance(node, UnitScan | Filter | Project) for node in known)
@@ -57,7 +57,7 @@ def _over_rows(relation: Relation) -> Relation:
 
 
 def _value(column: PolicyColumn, kind: SqlType, place: int) -> Literal:
-    """One of ROWS values of a column; NULL where the policy says nothing of its values."""
+    """Return one of ROWS values of a column; NULL if the policy has neither values nor bounds."""
     found: Value = None
     if column.values is not None:
         found = _plain(column.values[place % len(column.values)], kind)

@@ -1,6 +1,6 @@
-"""resolve: names that analysts write, to the fields they mean.
+"""resolve: the names of a query, and the fields that they mean.
 
-Rule 1: what a role may not see does not exist: the message is the same as for a name nobody has.
+Rule 1: a name that a role may not see is reported as a name that does not exist.
 Rule 2: unquoted names are lower case, as in PostgreSQL.
 """
 
@@ -26,11 +26,11 @@ class FromItem:
     """One entry of FROM.
 
     Attributes:
-        alias: The name its columns may be qualified with.
+        alias: The name that may qualify its columns.
         columns: Visible names with their fields, in order; a name may repeat.
-        hidden: Keys that lead to the unit where the policy does not list them: they resolve, but `*` leaves them out.
-        merged: Names that USING or NATURAL made one with another source's: they resolve by the alias alone.
-        schemas: What the schema may be called of a table that stands under its own name, as in public.patients.age.
+        hidden: Keys that lead to the unit and that the policy does not list: names find them, but `*` omits them.
+        merged: Names that USING or NATURAL merged with another source's: they need the alias as a qualifier.
+        schemas: The schema names that may qualify a table under its own name, as in public.patients.age.
     """
 
     alias: str
@@ -129,7 +129,7 @@ class Scope:
         )
 
     def star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
-        """The columns that `*` or `alias.*` stands for."""
+        """Return the columns of `*` or `alias.*`."""
         if isinstance(node, exp.Column):
             return tuple(column for source in self._qualified(node) for column in source.columns)
         return tuple(
@@ -174,14 +174,14 @@ def undefined_table(name: str, known: Iterable[str], at: int | None) -> Undefine
 
 
 def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """Known names that are spelled like one: the same but for upper case, else the closest."""
+    """Return the known names that differ in upper and lower case only, else the closest one."""
     names = list(dict.fromkeys(known))
     same = [each for each in names if each.lower() == name.lower() and each != name]
     return same or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
 
 
 def quoted(name: str) -> str:
-    """A name as it is written in SQL, in quotes where it needs them."""
+    """Return a name in SQL, quoted if necessary."""
     parts = name.split(".") if name.startswith("dpsql.") else [name]
     return ".".join(each if _PLAIN.fullmatch(each) else '"' + each.replace('"', '""') + '"' for each in parts)
 

@@ -13,16 +13,16 @@ class QuerySettings:
         epsilon: The query's price in the currency of the user's budget.
         delta: δ for private group keys, over the whole query.
         mechanism: "auto", "laplace" or "gaussian".
-        intervals: True to add <column>_low and <column>_high beside each noisy column.
+        intervals: True to add <column>_low and <column>_high after each noisy column.
         max_rows: Narrower than the policy's, or None.
         max_groups: Narrower than the policy's, or None.
         max_rows_per_group: Narrower than the policy's, or None.
-        max_error_ratio: How many times as large the error of derived answers, and of prepared tables, may be.
-        wide_totals: True to buy the totals that tell how much bounding drops, where the role has a share for them.
+        max_error_ratio: The largest allowed error of derived answers and prepared tables, relative to a full release.
+        wide_totals: True to buy the totals that show how much bounding drops, if the role has a budget share for them.
         calibrate: True to raise values by the share that bounding drops.
-        row_intervals: True to add limits, as `intervals` does, beside columns that have no one error for all rows.
-        schemas: Where names without a schema are looked for, one after another; "public" is the dataset's own.
-        now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
+        row_intervals: True to add limits, as `intervals` does, to columns whose error differs by row.
+        schemas: The search path; "public" is the dataset's own schema.
+        now: The value of now() and CURRENT_DATE; a constant of the query, with a time zone.
     """
 
     epsilon: Fraction

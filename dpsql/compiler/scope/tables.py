@@ -1,4 +1,4 @@
-"""tables: the relations that one user may name, and what is known of each before any data is read."""
+"""tables: the relations that one user may name, and their known properties before any data is read."""
 
 from dataclasses import dataclass, replace
 
@@ -90,7 +90,7 @@ class Catalog:
         policy: The policy.
         schema: The facts.
         role: The role.
-        profile: What the data owner has had released of rows per unit, by which bounds may be chosen; None without.
+        profile: The released numbers of rows per unit, from which bounds may be chosen; None without a profile.
     """
 
     policy: Policy
@@ -104,7 +104,7 @@ class Catalog:
         return table if table is not None and name in self.role.tables else None
 
     def names(self) -> tuple[str, ...]:
-        """What may stand in FROM."""
+        """Return the names that are allowed in FROM."""
         return tuple(sorted(self.role.tables)) + tuple(f"dpsql.{name}" for name in SYSTEM_TABLES)
 
     @property
@@ -120,12 +120,12 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Tables:
-    """Finds tables by the names analysts write.
+    """Finds tables by the names in queries.
 
     Attributes:
-        catalog: What the user may name.
+        catalog: The relations that the user may name.
         fields: The source of fields.
-        schemas: Where names without a schema are looked for, one after another.
+        schemas: The search path.
     """
 
     catalog: Catalog
@@ -201,7 +201,7 @@ class Tables:
         return column or PolicyColumn(name, self.catalog.schema.tables[table.name].columns[name].sql_type)
 
     def _ways(self, table: Table) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Keys of a table that lead to the unit: by the name of the way, the columns here.
+        """The keys of a table that lead to the unit: the name of each way, and its columns in this table.
 
         Guarantee: rows of two units never meet, with any rows in the tables: a join on a key compares the units, too.
         Assumes: for that, nothing; what the policy says of keys only decides which joins are accepted.

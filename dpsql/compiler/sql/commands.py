@@ -1,6 +1,6 @@
-"""commands: what a session is told beside queries: settings, prepared statements, transactions, cursors and COPY.
+"""commands: session statements other than queries: settings, prepared statements, transactions, cursors and COPY.
 
-The grammar is the PostgreSQL manual's. COPY … TO STDOUT takes its options in today's and in older words.
+The grammar is that of the PostgreSQL manual. COPY … TO STDOUT takes its options in the current and the old syntax.
 """
 
 import re
@@ -373,11 +373,11 @@ _READERS: dict[str, Callable[[Words], Statement]] = {
 
 
 def command(sql: str, tokens: list[Token]) -> Statement | None:
-    """Read a command by its first word; None where there is none of that name.
+    """Read a command, which its first word determines; None if there is no such command.
 
     Raises:
-        InvalidSyntax: It is not written as it must be.
-        InvalidParameter: Options do not go together.
+        InvalidSyntax: Its syntax is wrong.
+        InvalidParameter: Its options are incompatible.
         PolicyViolation: It would write.
     """
     first = tokens[0].text.upper()
@@ -508,6 +508,6 @@ def _set_value(name: str, words: list[str], tokens: list[Token], text: str) -> S
         return SetStatement(name, None, text)
     if name == "timezone" and not quoted and words[0].upper() == "INTERVAL":
         return SetStatement(name, text[tokens[0].start - tokens[-1].end - 1 :], text)
-    # A sign stands against its number and list items are joined as PostgreSQL prints them.
+    # Signs are joined to their numbers, and list items as PostgreSQL prints them.
     value = "".join(word + " " if word == "," else word for word in words)
     return SetStatement(name, value, text)

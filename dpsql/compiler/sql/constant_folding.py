@@ -1,6 +1,6 @@
-"""constant_folding: constants in one spelling, and what is computed of constants alone.
+"""constant_folding: one spelling for each constant, and the values of expressions of constants.
 
-Rule: a constant is put in place of a computation only where every engine would compute just that value.
+Rule: an expression is replaced by a constant only if every engine would compute exactly this value.
 """
 
 import operator
@@ -52,7 +52,7 @@ _MODERATE = (12_000, 1_000_000, 10**15)
 
 
 def spelled(literal: Literal) -> Literal:
-    """A constant as the one spelling of its value; numerics keep their digits, for those are printed."""
+    """Return a constant in the one spelling of its value; numerics keep their digits, which are shown."""
     value = literal.value
     if literal.type in (SqlType.DOUBLE, SqlType.REAL) and isinstance(value, int | float | Decimal):
         return replace(literal, value=float(value) + 0.0)  # 0 has no sign
@@ -80,7 +80,7 @@ def converted(cast: Cast) -> Expr:
 
 
 def _value_as(value: Value, target: SqlType) -> Value:
-    """A value in another type; None where that is left to the engine."""
+    """Return a value in another type; None if the engine must convert it."""
     if target in INTEGER_RANGES and isinstance(value, int):
         low, high = INTEGER_RANGES[target]
         return int(value) if low <= value <= high else None
@@ -163,7 +163,7 @@ def tested(call: Call) -> Expr:
 
 
 def narrowed(expression: Expr, constants: Sequence[Literal]) -> tuple[Expr, tuple[Literal, ...]]:
-    """What is compared with constants, and these, in the type it has before it is widened to be compared."""
+    """Return a compared expression without the casts that only widen its type, with the constants in its own type."""
     found = tuple(constants)
     while isinstance(expression, Cast) and expression.scale is None:
         fitting = [_fitting(constant, expression.argument.type, expression.type) for constant in found]

@@ -14,12 +14,12 @@ MAX_FORMAT = 100
 
 @dataclass(frozen=True)
 class Number:
-    """What a pattern of a number shows: a part of a moment, and what is computed of it.
+    """The number that a pattern shows: a part of a moment, and operations on it.
 
     Attributes:
         part: The part, as EXTRACT calls it.
-        width: How many digits it has at the least.
-        steps: Operations of whole numbers, one after the other, each with its constant.
+        width: The minimum number of digits.
+        steps: Integer operations in order, each with its constant.
     """
 
     part: str
@@ -77,13 +77,13 @@ _HINT = f"Supported patterns: {', '.join([*NUMBERS, *NAMES, 'AM', 'PM', 'FM', 'T
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a format: a pattern, or text that stands for itself.
+    """A piece of a format: a pattern, or literal text.
 
     Attributes:
         text: The pattern as written, or the text.
         pattern: The pattern in capital letters; empty for text.
         filled: False under FM.
-        ordinal: TH or th where it stands behind.
+        ordinal: The suffix TH or th, if any.
     """
 
     text: str
@@ -98,7 +98,7 @@ class Piece:
 
     @property
     def case(self) -> str:
-        """The function that gives a name the case of the pattern; empty where it stays as it is."""
+        """Return the function that gives a name the case of the pattern; empty to leave it unchanged."""
         return "upper" if self.text.isupper() else "lower" if self.text[0].islower() else ""
 
 
@@ -108,16 +108,16 @@ def too_long(at: int | None) -> LimitExceeded:
 
 
 def pieces(form: str, *, zones: bool = False, at: int | None = None) -> list[Piece]:
-    """The patterns of a format, and the text between them.
+    """Return the patterns of a format, and the text between them.
 
     Args:
         form: The format.
-        zones: True where TZ is known too: where a moment's zone is.
-        at: Where the format stands.
+        zones: True if TZ is allowed, because the moment has a zone.
+        at: The position of the format.
 
     Raises:
-        LimitExceeded: It is too long.
-        UnsupportedQuery: It has a pattern that is not in the table.
+        LimitExceeded: The format is too long.
+        UnsupportedQuery: The format has an unsupported pattern.
     """
     if len(form) > MAX_FORMAT:
         raise too_long(at)

@@ -19,12 +19,12 @@ MAX_DIGITS = 30
 
 @dataclass
 class Parameters:
-    """The placeholders $1, $2 … of one query: their values where known, else the types inferred for them.
+    """The parameters $1, $2 … of one query: their values if known, else their inferred types.
 
     Attributes:
-        zone: The zone that a timestamptz without an offset is read in.
-        values: Values in order, or None while a statement is only described.
-        types: Types, declared or inferred, by 0-based index; UNKNOWN until its place tells.
+        zone: The time zone for a timestamptz without an offset.
+        values: The values in order, or None while a statement is only described.
+        types: Types, declared or inferred, by 0-based index; UNKNOWN until they are inferred.
     """
 
     zone: tzinfo
@@ -33,11 +33,11 @@ class Parameters:
     _elements: dict[int, object] = field(default_factory=dict)
 
     def elements(self, index: int, at: int | None) -> tuple[int, ...]:
-        """The placeholders that stand for the items of the array that is placeholder `index`; one while described.
+        """Return the parameters for the items of the array parameter `index`; one item while it is only described.
 
         Raises:
-            UndefinedParameter: There are fewer values.
-            DatatypeMismatch: The value is no list.
+            UndefinedParameter: The parameter has no value.
+            DatatypeMismatch: The value is not a list.
         """
         if self.types.setdefault(index, SqlType.ARRAY) is SqlType.UNKNOWN:
             self.types[index] = SqlType.ARRAY
@@ -45,7 +45,7 @@ class Parameters:
             self._elements[element_of(index)] = None
             return (element_of(index),)
         self._check_there(index, at)
-        # What is compared with no array, and with one that holds NULL alone, is the same: NULL.
+        # A comparison with a NULL array equals one with an array that contains only NULL: both are NULL.
         value = [None] if self.values[index] is None else self.values[index]
         if not isinstance(value, list | tuple):
             raise DatatypeMismatch(
@@ -61,7 +61,7 @@ class Parameters:
         return is_list or self.types.get(index, SqlType.UNKNOWN).is_array
 
     def is_element(self, index: int) -> bool:
-        """Whether placeholder `index` stands for an item of an array."""
+        """Return whether parameter `index` is an item of an array."""
         return index in self._elements
 
     def _check_there(self, index: int, at: int | None) -> None:
@@ -69,10 +69,10 @@ class Parameters:
             raise UndefinedParameter(f"there is no parameter ${index + 1}", position=at)
 
     def literal(self, index: int, at: int | None) -> Literal:
-        """The constant that placeholder `index` (0-based) stands for.
+        """Return the constant of parameter `index` (0-based).
 
         Raises:
-            UndefinedParameter: There are fewer values.
+            UndefinedParameter: The parameter has no value.
         """
         declared = self.types.setdefault(index, SqlType.UNKNOWN)
         if self.values is None:
@@ -190,10 +190,10 @@ def _decimal(value: Decimal, at: int | None = None) -> Decimal:
 
 
 def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
-    """Read a quoted constant as the type its place asks for; a timestamptz without an offset lies in `zone`.
+    """Return a quoted constant in its type; a timestamptz without an offset is in `zone`.
 
     Raises:
-        DataError: The text is none of that type.
+        DataError: The text is not of that type.
     """
     text, target = literal.value, literal.type
     if not isinstance(text, str) or target not in _HELD:

@@ -1,10 +1,10 @@
-"""parse: SQL text into statements; nothing is looked up and nothing is allowed yet.
+"""parse: SQL text into statements; names are not resolved and privileges not checked yet.
 
 Rule 1: text is bounded before it is parsed, and trees are bounded before they are walked.
     The parser's time is bounded in three ways: by the text's shape, by the nodes that it makes, and by a trial.
     It tries a text in one way and then in another. Where such places are nested, its time doubles with each level, and
     nothing can interrupt it. So such texts are refused before it sees them.
-Rule 2: a statement is known by its first word; what is not known is refused by name.
+Rule 2: the first word determines the kind of statement; unknown ones are refused by name.
 Rule 3: JOIN without ON or USING, and LIMIT with two numbers, are refused, as in PostgreSQL; the parser reads both.
 """
 
@@ -26,11 +26,11 @@ from dpsql.limits.trial import Trial
 
 def position(node: exp.Expr, offset: int = 0) -> int | None:
     """Return the 1-based character index of `node`'s first known token, or None."""
-    # The token of a placeholder is its number; the sign stands before it.
+    # The token of a parameter is its number; the sign precedes it.
     starts = [
         part.meta["start"] - isinstance(part.parent, exp.Parameter) for part in node.walk() if "start" in part.meta
     ]
-    # TABLE stands for words that the text does not have.
+    # TABLE is parsed as a SELECT with words that the text does not contain.
     return max(offset + min(starts), 0) + 1 if starts else None
 
 
@@ -282,7 +282,7 @@ def _check_words(statement: QueryStatement, tokens: Sequence[Token]) -> None:
 
 
 def _end_of_query(tokens: Sequence[Token], place: int, end: int) -> int:
-    """Where the bracket closes that stands around a token, or else the text ends."""
+    """Return the position of the closing parenthesis around a token, or the end of the text."""
     open_brackets = 0
     for token in tokens[place:]:
         open_brackets += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
@@ -398,10 +398,10 @@ def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
 
 
 def _explain_options(words: list[str], position: int) -> bool:
-    """Whether the options of EXPLAIN ask for JSON.
+    """Return whether the options of EXPLAIN request JSON.
 
     Raises:
-        UnsupportedQuery: One asks for what is not told.
+        UnsupportedQuery: An option is not supported.
     """
     options = " ".join(words).split(" , ")
     for option in options:

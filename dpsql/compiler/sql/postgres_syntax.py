@@ -1,14 +1,13 @@
-"""postgres_syntax: PostgreSQL as the parser reads it, without what it would rewrite or drop while it reads.
+"""postgres_syntax: sqlglot's PostgreSQL parser, without the rewrites that lose parts of the text.
 
-Rule 1: a function of ours stays a plain call with its arguments as written; the parser would rename, reorder and
-cut off some.
-Rule 2: INTERVAL 'text' is read as 'text'::interval, for the parser keeps only a part of the text.
-Rule 3: a dot stands behind a name; the parser would leave out one that stands before the first.
-Rule 4: $1,$2 are two parameters; the parser's words would begin a text with the delimiter $1,$ there.
+Rule 1: a function of dpsql stays a plain call with its arguments; the parser would rename, reorder and drop some.
+Rule 2: INTERVAL 'text' is parsed as 'text'::interval, because the parser keeps only a part of the text.
+Rule 3: a dot must follow a name; the parser would ignore a dot before the first name.
+Rule 4: $1,$2 are two parameters; the parser's tokenizer would start a string with the delimiter $1,$ there.
 
-What clients send to the catalog needs more. There every function is a plain call, of our own or not. Of what clients
-were seen to send, the parser refuses three things: arrays of types that name objects (oid[]), lock as an alias, and
-words such as SELECT behind AS or a dot. These words become names before it sees them.
+Catalog queries of clients need more. In these, every function is a plain call. The parser refuses three constructs that
+clients were seen to use: arrays of object identifier types (oid[]), lock as an alias, and words such as SELECT after AS
+or a dot. These words are turned into names first.
 """
 
 import re
@@ -82,7 +81,7 @@ class _WordsAndParameters(_Words):
 
 
 def tokens_of(sql: str) -> list[Token]:
-    """The tokens of a text; where it has texts between dollar signs, parameters stand apart from one another."""
+    """Return the tokens of a text; if it has dollar-quoted strings, parameters are read without the workaround."""
     kind = _Words if _DOLLAR_QUOTE.search(sql) else _WordsAndParameters
     return kind(dialect=Postgres()).tokenize(sql)
 
@@ -157,10 +156,10 @@ def read_catalog_tree(sql: str) -> exp.Expr:
 
 
 def read_both(sql: str) -> None:
-    """Read a text in both ways, for a trial of the time that they take.
+    """Parse a text in both ways, to measure the time that they take.
 
     Raises:
-        MemoryError: One takes too much memory; what else goes wrong is no matter of time.
+        MemoryError: One takes too much memory; other errors are ignored.
     """
     for read in (read_tree, read_catalog_tree):
         try:
@@ -181,7 +180,7 @@ def _check_dots(tokens: Sequence[Token]) -> None:
 
 
 def _with_plain_calls(tokens: Sequence[Token]) -> list[Token]:
-    """Mark each name of a function of ours that stands before a parenthesis; * REPLACE (…) is no call."""
+    """Mark each name of a dpsql function before a parenthesis; * REPLACE (…) is no call."""
     found = []
     for before, token, following in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         called = following is not None and following.token_type == TokenType.L_PAREN
@@ -203,12 +202,12 @@ def _with_catalog_words(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _catalog_words(behind: TokenType | None, token: Token, ahead: TokenType | None) -> list[Token]:
-    """What is written for a token between two others."""
+    """Return the tokens that replace a token between two others."""
     kind, word = token.token_type, token.text.lower()
     opening, closing = _at(token, TokenType.L_PAREN, "("), _at(token, TokenType.R_PAREN, ")")
-    named = behind in (TokenType.DCOLON, TokenType.ALIAS)  # a type or an alias stands here
+    named = behind in (TokenType.DCOLON, TokenType.ALIAS)  # a type or an alias
     called = kind in _CALLED and word.isidentifier() and word not in _GRAMMAR
-    if kind in _PLAIN_OPERATORS and ahead != TokenType.R_PAREN:  # that is how OPERATOR(pg_catalog.<@) ends
+    if kind in _PLAIN_OPERATORS and ahead != TokenType.R_PAREN:  # the end of OPERATOR(pg_catalog.<@)
         return [_at(token, TokenType.OPERATOR, "OPERATOR"), opening, token, closing]
     if ahead == TokenType.L_PAREN and not named and (called or kind == TokenType.IDENTIFIER):
         return [_at(token, kind if kind == TokenType.IDENTIFIER else TokenType.VAR, token.text + _MARK)]

@@ -1,6 +1,6 @@
-"""rewriting: the analyst's query with a part of it written in another way, for hints.
+"""rewriting: the analyst's query with a part of it replaced, for hints.
 
-Rule: each text is a copy of the whole query, so there are few of them, and none of a large query.
+Rule: each text is a copy of the whole query, so there are few of them, and none for a large query.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,12 +33,12 @@ def is_small(tree: exp.Expr) -> bool:
 
 
 def replaced(node: exp.Expr, *written: str, everywhere: bool = False) -> tuple[str, ...]:
-    """The whole query, once for each text with the node written so.
+    """Return the whole query, once for each replacement of the node.
 
     Args:
         node: A part of the query's tree.
-        written: What stands in its place; {} is the node itself.
-        everywhere: Whether each part that is equal to the node is replaced.
+        written: The replacements; {} is the node itself.
+        everywhere: Whether all parts that equal the node are replaced.
     """
 
     def write(text: str) -> Callable[[exp.Expr], None]:
@@ -54,11 +54,11 @@ def replaced(node: exp.Expr, *written: str, everywhere: bool = False) -> tuple[s
 
 
 def changed(node: exp.Expr, change: Callable[[exp.Expr], None]) -> tuple[str, ...]:
-    """The whole query with one node changed: one text, or none where the query is large.
+    """Return the whole query with one node changed: one text, or none if the query is large.
 
     Args:
-        node: A part of the query's tree, which stays as it is.
-        change: Changes the copy of the node that it is given.
+        node: A part of the query's tree, which is not changed.
+        change: Changes a copy of the node.
     """
     if not is_small(node.root()):
         return ()
@@ -85,7 +85,7 @@ def counted(node: exp.Select) -> tuple[str, ...]:
 
 
 def grouped(node: exp.Select) -> tuple[str, ...]:
-    """The SELECT with the number of rows for each value of the one or two columns that it lists."""
+    """Return the SELECT with the number of rows for each value of the one or two columns that it lists."""
     columns = [item.unalias() for item in node.expressions]
     if len(columns) > _MAX_LISTED or not all(type(column) is exp.Column for column in columns):
         return ()
@@ -239,12 +239,12 @@ def inner_joins(tree: exp.Expr) -> tuple[str, ...]:
 
 
 def reduced(tree: exp.Query, place: int | None, offset: int) -> Iterator[str]:
-    """The query with less of what stands at a place: with one operand of it, then without its condition, term or item.
+    """Return the query with a smaller part at a place: an operand of it, or the query without that condition or item.
 
     Args:
         tree: A small query.
         place: The position in the text, as `position` counts it; None for any item of the SELECT list.
-        offset: Where the query starts in the text.
+        offset: The start of the query in the text.
     """
     if place is None:
         for item in reversed(tree.selects[1:]):
@@ -259,7 +259,7 @@ def reduced(tree: exp.Query, place: int | None, offset: int) -> Iterator[str]:
 
 
 def _operands(node: exp.Expr) -> Iterator[str]:
-    """The query with an operand in the place of an expression; with AVG or COUNT of it where that is an aggregate."""
+    """Return the query with an operand in place of an expression; for an aggregate, with AVG or COUNT of its column."""
     column = node.find(exp.Column)
     if isinstance(node, exp.AggFunc | exp.WithinGroup) and column is not None:
         calls = ("COUNT(DISTINCT {})",) if isinstance(node, exp.Count) else ("AVG({})", "COUNT({})")
@@ -283,7 +283,7 @@ def _without(node: exp.Expr) -> Iterator[str]:
 
 
 def _leave_out(copy: exp.Expr) -> None:
-    """Take a part out; what is ordered within a call stays there."""
+    """Remove a part; the sorted argument of a call stays."""
     if isinstance(copy, exp.Order) and copy.this is not None:
         copy.replace(copy.this)
     else:

@@ -114,7 +114,7 @@ class ExecuteStatement:
 
 @dataclass(frozen=True)
 class DeclareStatement:
-    """DECLARE name CURSOR FOR query; `scroll` is None where neither SCROLL nor NO SCROLL is said."""
+    """DECLARE name CURSOR FOR query; `scroll` is None without SCROLL and NO SCROLL."""
 
     name: str
     query: QueryStatement
@@ -125,13 +125,13 @@ class DeclareStatement:
 
 @dataclass(frozen=True)
 class FetchStatement:
-    """FETCH or MOVE; `move` tells them apart.
+    """FETCH, or MOVE if `move` is True.
 
     Attributes:
         name: The cursor.
         direction: forward, backward, absolute or relative.
-        count: How many rows, or which row; None for all.
-        move: True where no rows are returned.
+        count: The number of rows, or the row number; None for all.
+        move: True if no rows are returned.
         sql: The statement's text.
     """
 
@@ -174,7 +174,7 @@ class CopyStatement:
 
 @dataclass(frozen=True)
 class ListenStatement:
-    """LISTEN and UNLISTEN: nobody notifies here, so nothing is ever heard."""
+    """LISTEN and UNLISTEN: NOTIFY does not exist, so no notification arrives."""
 
     word: str
     sql: str
@@ -189,7 +189,7 @@ class LockStatement:
 
 @dataclass(frozen=True)
 class EmptyStatement:
-    """Nothing but blanks and comments."""
+    """A text of blanks and comments."""
 
     sql: str = ""
 

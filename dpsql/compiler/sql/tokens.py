@@ -63,7 +63,7 @@ class Words:
             raise self.wrong()
 
     def choice(self, *words: str) -> str | None:
-        """Take the one of these words that comes next, if one does."""
+        """Take the next token if it is one of these words, and return it; else None."""
         return next((word for word in words if self.take(word)), None)
 
     @property
@@ -72,12 +72,12 @@ class Words:
         return self._at == len(self._tokens)
 
     def end(self) -> None:
-        """Refuse what is left over."""
+        """Refuse remaining tokens."""
         if not self.ended:
             raise self.wrong()
 
     def name(self) -> str:
-        """Take a name: as it is written in quotes, else in lower case."""
+        """Take a name: a quoted one unchanged, others in lower case."""
         token = self._next()
         if token.token_type == TokenType.IDENTIFIER:
             return token.text

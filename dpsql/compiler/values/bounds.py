@@ -74,16 +74,16 @@ _UNKNOWN: Bounds = {}
 
 
 def as_fraction(value: object) -> Fraction | None:
-    """The number a constant is, or None."""
+    """The value of a numeric constant, or None."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, float):
-        return Fraction(repr(value))  # the digits that it is written with
+        return Fraction(repr(value))  # the decimal digits of its shortest form
     return Fraction(value) if isinstance(value, int | Fraction | Decimal) else None
 
 
 def bounds_of(relation: Relation, outer: Bounds = _UNKNOWN) -> dict[Bounded, Interval]:
-    """The interval of every numeric field of a relation, as far as policy and query tell; moments are days since 1.
+    """The interval of every numeric field of a relation, from policy and query; moments are in days since the year 1.
 
     Args:
         relation: The relation.
@@ -202,7 +202,7 @@ def narrow(bounds: Bounds, condition: Expr) -> dict[Bounded, Interval]:
 
 
 def _allowed(term: Expr) -> list[tuple[Bounded, Interval]]:
-    """What one true comparison with constants says about what it compares."""
+    """The intervals of the operands of a true comparison with constants."""
     if isinstance(term, InList):
         subject = _compared(term.argument)
         numbers = [number for number in (as_fraction(item.value) for item in term.items) if number is not None]
@@ -234,7 +234,7 @@ _MIRRORED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def _compared(expression: Expr) -> Bounded | Fraction | None:
-    """What is compared, without conversions to other number types, or the constant it is compared with."""
+    """The field or expression that is compared, without casts between number types, or the constant."""
     while isinstance(expression, Cast) and expression.type.is_number and expression.argument.type.is_number:
         expression = expression.argument
     if isinstance(expression, Column):
@@ -245,7 +245,7 @@ def _compared(expression: Expr) -> Bounded | Fraction | None:
 
 
 def _is_known(expression: Expr) -> TypeGuard[Call | Case]:
-    """True where conditions on an expression are looked up; one that holds subqueries is too large to be."""
+    """True if conditions on an expression are looked up; expressions with subqueries are too large for that."""
     return isinstance(expression, Call | Case) and not relations_in(expression)
 
 
@@ -306,7 +306,7 @@ def _whole(end: Fraction | None, direction: int) -> Fraction | None:
 
 
 def _case(expression: Case, bounds: Bounds) -> Interval:
-    """The hull over the branches, each under its own condition; NULL branches say nothing."""
+    """The hull of the branches, each under its own condition; NULL branches are left out."""
     parts = [(value, narrow(bounds, condition)) for condition, value in expression.branches]
     parts.append((expression.default, dict(bounds)))
     hull: Interval | None = None
@@ -346,7 +346,7 @@ def _days(moment: date) -> Fraction:
 
 
 def _extracted(expression: Call, part: str, bounds: Bounds) -> Interval:
-    """What a part of a moment lies between; the parts of a difference of two are as large as it is."""
+    """The interval of a part of a moment; a part of a difference is bounded by the difference."""
     (subject,) = expression.arguments
     if isinstance(subject, Call) and subject.function in _DIFFERENCES:
         days = _subtract([interval(argument, bounds) for argument in subject.arguments])
@@ -414,7 +414,7 @@ def _divide(parts: list[Interval]) -> Interval:
 
 
 def _quotient(expression: Call, parts: list[Interval]) -> Interval:
-    """A quotient; that of integers is cut towards zero, which keeps the order of what is cut."""
+    """The interval of a quotient; integer division truncates towards zero, which keeps the order."""
     dividend, divisor = parts
     found = _multiply([dividend, _reciprocal(divisor)]) if _is_whole(expression.arguments[1]) else _divide(parts)
     if expression.function != "int_divide":
@@ -473,7 +473,7 @@ def _constants(parts: list[Interval]) -> list[Fraction]:
 
 
 def _least(parts: list[Interval]) -> Interval:
-    """LEAST leaves NULLs out, so only a constant, which is never NULL, is an upper end by itself."""
+    """LEAST skips NULLs: only the upper bound of a constant, which is never NULL, is an upper bound of the result."""
     around = _hull(parts)
     uppers = [end for end in (around.upper, *_constants(parts)) if end is not None]
     return Interval(around.lower, min(uppers, default=None))
@@ -488,11 +488,11 @@ def _greatest(parts: list[Interval]) -> Interval:
 def _increasing(
     function: Callable[[float], float], least: Interval = UNBOUNDED
 ) -> Callable[[list[Interval]], Interval]:
-    """The rule of a function that grows with its argument, and gives NULL where it has no value.
+    """The rule of a function that increases with its argument.
 
     Args:
-        function: Raises ValueError or OverflowError where it has no value.
-        least: What its values lie in, for all arguments.
+        function: The function; it raises ValueError or OverflowError for arguments outside its domain.
+        least: An interval that contains all values of the function.
     """
 
     def end(argument: Fraction | None, direction: int) -> Fraction | None:
@@ -540,7 +540,7 @@ def _to_digits(parts: list[Interval]) -> Interval:
 
 
 def _bucket(parts: list[Interval]) -> Interval:
-    """Buckets are counted from 1; 0 and one more than there are hold what is outside."""
+    """Buckets are numbered from 1; 0 and count + 1 hold the values outside the range."""
     count = parts[3].upper
     return Interval(Fraction(0), None if count is None else count + 1)
 

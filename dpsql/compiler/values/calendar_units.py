@@ -1,4 +1,4 @@
-"""calendar_units: hours, days, months, quarters and years: their first instants, and what these tell of a moment."""
+"""calendar_units: hours, days, months, quarters and years: their first instants, and functions computed from them."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
@@ -24,7 +24,7 @@ _DAY, _INSTANT = timedelta(days=1), timedelta(microseconds=1)
 
 
 def unit_of(expression: Expr) -> tuple[Field, str] | None:
-    """A date or timestamp, and the coarsest unit whose instants tell an expression that is a function of it."""
+    """The date or timestamp that an expression depends on, and the coarsest unit whose first instants determine it."""
     if isinstance(expression, Column) and expression.type is SqlType.DATE:
         return expression.field, "day"
     inner: Expr | None = None
@@ -37,7 +37,7 @@ def unit_of(expression: Expr) -> tuple[Field, str] | None:
 
 
 def finest_units(expressions: Iterable[Expr]) -> dict[Field, str]:
-    """The unit whose instants tell all that expressions make of a field, for fields of which there is one."""
+    """For each field, the coarsest unit that determines all expressions over it; fields without one are left out."""
     found: dict[Field, str | None] = {}
     for expression in expressions:
         for each, unit in _uses(expression):
@@ -78,7 +78,7 @@ def instant(moment: date) -> datetime:
 
 
 def _shifted(moment: datetime | None, by: timedelta) -> datetime | None:
-    """The moment so much later, or None beyond the calendar."""
+    """The moment plus a time span, or None beyond the calendar."""
     try:
         return moment + by if moment is not None else None
     except OverflowError:

@@ -1,7 +1,7 @@
 """dependencies: which fields of a relation are determined by others, such as the unit.
 
-Rule: a dependency follows from unique keys that the engine enforces, and from how a relation is made; never from data,
-nor from bounds of a policy. Of what is not known here, nothing depends on anything.
+Rule: a dependency follows from unique keys that the engine enforces, and from the shape of a relation; never from
+data or from bounds of a policy. Relations that are not handled here have no dependencies.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _NOTHING = frozenset[Field]()
 
 
 def in_one_group(protected: Protected, keys: Iterable[Expr], schema: EngineSchema) -> bool:
-    """True where all rows of a unit have the same keys.
+    """True if all rows of a unit have the same keys.
 
     Guarantee: a unit has rows in one group at the most, in every database that the engine's schema allows.
     Assumes: keys are functions of fields and of what is made before, and read nothing else.
@@ -125,7 +125,7 @@ class Dependencies:
         return frozenset(relation.fields) if keys.issuperset(relation.key_fields) else keys
 
     def _numbered(self, relation: UnitWindows, by: frozenset[Field]) -> frozenset[Field]:
-        """What is computed of all rows of a partition is the same in each of them."""
+        """Add window functions of whole partitions: they have one value for all rows of a partition."""
         inner = self.fixed(relation.input, by)
         whole = (
             field
@@ -163,7 +163,7 @@ class Dependencies:
 
     @staticmethod
     def _with_equal(condition: Expr | None, fixed: frozenset[Field]) -> frozenset[Field]:
-        """Fields, and those that a condition equates with what is fixed by them."""
+        """Return the fields, and those that a condition equates with expressions of them."""
         found = set(fixed)
         for left, right in filter(None, map(equation, conjuncts(condition) if condition is not None else ())):
             for one, other in ((left, right), (right, left)):
@@ -207,7 +207,7 @@ def _kept_place(term: Expr) -> Field | None:
 
 
 def _told_by(expression: Expr) -> Field | None:
-    """The column whose value an expression's value tells: the column itself, but for a wider type."""
+    """The column that an expression determines: the column itself, or a cast of it to a wider type; else None."""
     while isinstance(expression, Cast):
         source, target = expression.argument.type, expression.type
         texts = (SqlType.TEXT, SqlType.VARCHAR)

@@ -4,8 +4,8 @@ It is found in four steps, each in a file of its own:
 
 1. `lineage` follows the keys down to their `sources`: the policy's lists, public tables, and relations beneath unions
    and outer joins, whose domains are found in the same way. The conditions on the way are noted.
-2. What the conditions make equal to listed values takes their place (`lineage.with_public_equals`).
-3. `finite_parts` replaces parts of keys that have finitely many values although their columns have not.
+2. Fields that the conditions equate with listed values are replaced by these (`lineage.with_public_equals`).
+3. `finite_parts` replaces parts of keys that have finitely many values although their columns do not.
 4. `projection` crosses the sources of keys that belong together, applies the conditions, and computes the keys.
 
 Rule 1: a domain follows from the policy and the query's text alone; rows whose keys lie outside it are dropped.
@@ -46,11 +46,11 @@ MAX_GROUPS = 100_000
 def enumerate_keys(
     keys: tuple[Expr, ...], relation: Relation, catalog: Catalog, fields: Fields
 ) -> tuple[Relation, int | None] | None:
-    """All combinations of key values as a public relation with one field a key, in their order.
+    """Return all combinations of key values as a public relation with one field for each key, in the order of the keys.
 
     Returns:
-        The relation and the number of its rows at the most (None where a public table decides), or None where
-        some key is private or there are too many combinations.
+        The relation and its maximal number of rows (None if a public table decides), or None if a key is private or
+        there are too many combinations.
     """
     found = DomainFinder(Lister(catalog, fields)).domain(keys, relation)
     return (found.relation, found.size) if found is not None else None
@@ -64,7 +64,7 @@ class DomainFinder:
     found: dict[tuple[tuple[Expr, ...], Relation], Domain | None] = field(default_factory=dict)
 
     def domain(self, keys: tuple[Expr, ...], relation: Relation) -> Domain | None:
-        """The domain of keys, or None where it is private or too large."""
+        """The domain of keys, or None if it is private or too large."""
         at = (keys, relation)
         if at not in self.found:
             domain = self._of_origin(trace(keys, relation, self.lister))
@@ -141,7 +141,7 @@ class DomainFinder:
 
 
 def _choices(key: Expr, finite: FiniteParts, known: KnownSources) -> tuple[Expr, ...] | None:
-    """Expressions over known sources of which a key is one: by itself, or by the branches of CASE and COALESCE."""
+    """Expressions over known sources, one of which gives the key: the key itself, or branches of CASE and COALESCE."""
     reduced = finite.reduced(key)
     if known.has_few(reduced):
         return (reduced,)

@@ -1,6 +1,6 @@
 """evaluation: expressions of constants, computed when a query is compiled: ends of series, and rows of WITH RECURSIVE.
 
-Rule: what is not known here to be computed as PostgreSQL does is no constant.
+Rule: an expression that is not surely computed as in PostgreSQL is no constant.
 """
 
 import calendar
@@ -23,7 +23,7 @@ _OF_NUMBERS: Mapping[str, Callable[[int, int], int]] = {
 
 
 class NotConstant(Exception):
-    """What is computed is not known when a query is compiled."""
+    """The value cannot be computed when the query is compiled."""
 
 
 def evaluated(expression: Expr, known: Mapping[Field, Value], zone: tzinfo) -> Value:

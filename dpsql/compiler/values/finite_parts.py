@@ -26,17 +26,17 @@ _NEVER_NULL = frozenset({"is_null", "is_true", "is_false", "distinct_from"})
 
 @dataclass
 class FiniteParts:
-    """Replaces such parts of expressions over one origin: keys first, then conditions on the same parts.
+    """Replaces the finite parts of expressions over one origin: keys first, then conditions on the same parts.
 
     Attributes:
         lister: Makes sources.
-        add: Takes note of a new source.
-        is_listed: Tells whether all fields of an expression are listed, and few enough to try one by one.
-        bounds: Intervals of numeric fields, and of what conditions compare.
-        moments: Limits of dates and timestamps that are not listed themselves.
-        constants: Expressions that are among constants.
-        units: The unit that tells all functions of a moment that the keys have.
-        present: Fields that conditions compare with constants, and that are not NULL therefore.
+        add: Registers a new source.
+        is_listed: Returns whether all fields of an expression are listed, with few enough combinations to enumerate.
+        bounds: Intervals of numeric fields and of compared expressions.
+        moments: Bounds of dates and timestamps that are not listed themselves.
+        constants: Expressions that a condition restricts to constants.
+        units: For each moment, the unit that determines all key expressions over it.
+        present: Fields that conditions compare with constants, and that are therefore not NULL.
     """
 
     lister: Lister
@@ -54,7 +54,7 @@ class FiniteParts:
     def over(
         cls, origin: Origin, lister: Lister, add: Callable[[Source], None], is_listed: Callable[[Expr], bool]
     ) -> "FiniteParts":
-        """The finite parts of an origin's keys, with what its facts say of them."""
+        """The finite parts of an origin's keys, with the bounds that its facts give."""
         bounds, moments = dict(origin.bounds), dict(origin.moments)
         among: dict[Expr, tuple[tuple[Literal, ...], tuple[SqlType, ...]]] = {}
         for fact in origin.facts:
@@ -160,7 +160,7 @@ class FiniteParts:
     # Constants
 
     def _among_constants(self, expression: Expr) -> Expr | None:
-        """What a condition says is among constants; which of them those are is seen to by the condition itself."""
+        """A source of the constants that a condition restricts the expression to; the condition still applies."""
         if expression not in self.constants:
             return None
         items, types = self.constants[expression]
@@ -171,7 +171,7 @@ class FiniteParts:
     # Moments
 
     def _moment(self, expression: Expr, *, make: bool) -> Expr | None:
-        """A function of a date or timestamp, computed from the instants of a unit that tell its value."""
+        """A function of a date or timestamp, computed from the first instants of a unit that determines its value."""
         use = unit_of(expression)
         if use is None:
             return None

@@ -43,11 +43,11 @@ _KEEPING = frozenset(
 
 
 def is_whole(expression: Expr, relation: Relation | None = None) -> bool:
-    """True where an expression is a number that is whole, or NULL, in every row.
+    """True if an expression is a whole number or NULL in every row.
 
     Args:
         expression: An expression over the fields of the relation.
-        relation: Where fields that are not of an integer type are looked up; without it they do not count as whole.
+        relation: The relation that shows which fields are whole; without it, only integer types count as whole.
     """
     return _is_whole(expression, whole_fields(relation) if relation is not None else frozenset())
 
@@ -66,7 +66,7 @@ def whole_fields(relation: Relation) -> frozenset[Field]:
         case Join():
             return whole_fields(relation.left) | whole_fields(relation.right)
         case _:
-            # What neither computes nor scans hands its input's fields on; subqueries of its conditions have others.
+            # These relations pass on fields of their inputs; subqueries in conditions have fields of their own.
             return frozenset[Field]().union(*map(whole_fields, inputs(relation))) & frozenset(relation.fields)
     inner = whole_fields(relation.input)
     return frozenset(field for field, expression in written if _is_whole(expression, inner))
@@ -119,11 +119,11 @@ _CHOOSING = frozenset({"min", "max", "lag", "lead", "first_value", "last_value",
 
 
 def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
-    """The grid that the argument of a SUM or AVG is put on, of which one unit brings a number of rows.
+    """The grid for the argument of SUM or AVG, if one unit contributes this number of rows.
 
     Raises:
         PolicyViolation: The argument has no finite bounds.
-        LimitExceeded: Its sum has more digits than are added up exactly.
+        LimitExceeded: The sum has more digits than can be added exactly.
     """
     argument = call.argument
     if argument is None:
@@ -202,7 +202,7 @@ def _steps(relation: Relation) -> Mapping[Field, Fraction]:
 
 
 def decimal_places(step: Fraction) -> int | None:
-    """The digits after the point that multiples of a step need, or None where no number of digits is enough."""
+    """The decimal places that multiples of a step need, or None if no number of places suffices."""
     for places in range(16):
         if (step * 10**places).denominator == 1:
             return places
@@ -210,7 +210,7 @@ def decimal_places(step: Fraction) -> int | None:
 
 
 def carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
-    """What is known of fields where they begin, for the fields of a relation that hand them on unchanged."""
+    """Known properties of fields, carried on to the fields of a relation that pass them on unchanged."""
     known = dict(begin(relation))
     for part in inputs(relation):
         known |= carried(part, begin)

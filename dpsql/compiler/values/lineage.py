@@ -1,8 +1,8 @@
-"""lineage: where the values of group keys begin: keys and conditions written over sources beneath the protected rows.
+"""lineage: the sources of group keys: keys and conditions written over the sources beneath the protected rows.
 
-`trace` walks down a relation and returns an `Origin`. What its facts make equal is then put in place of one another.
+`trace` walks down a relation and returns an `Origin`. Expressions that its facts equate then replace one another.
 
-Rule 1: every row of the relation has, in each source, a row (or NULLs, where it is optional) with just its values.
+Rule 1: every row of the relation has, in each source, a row with exactly its values (or NULLs, if it is optional).
 Rule 2: `conditions` are true of every row. Those of outer joins hold for some rows only and are left out; so are those
 of a matched join, whose public rows are groups even without a match, but `facts` has them.
 """
@@ -50,17 +50,17 @@ MAX_NODES = 20_000
 
 @dataclass(frozen=True)
 class Origin:
-    """Keys over the fields of sources, and over fields of which no values are listed.
+    """Keys over the fields of sources, and over fields without listed values.
 
     Attributes:
         keys: The keys.
-        sources: Where fields take their values from.
-        conditions: What is true of every row, and of the rows of sources that make a group.
-        beneath: The same of rows beneath a join that keeps public rows: those are groups whoever matches.
-        kept: The fields of public rows that are kept so.
-        facts: What is true of every row, all of these conditions among it.
+        sources: The sources that fields take their values from.
+        conditions: Conditions that hold for every row, and for the source rows that make a group.
+        beneath: Such conditions beneath a join that keeps public rows: these rows are groups even without a match.
+        kept: The fields of public rows that such a join keeps.
+        facts: Conditions that hold for every row, including all of `conditions`.
         bounds: Intervals of numeric fields.
-        moments: Limits of dates and timestamps.
+        moments: Bounds of dates and timestamps.
     """
 
     keys: tuple[Expr, ...]
@@ -91,7 +91,7 @@ def trace(keys: tuple[Expr, ...], relation: Relation, lister: Lister) -> Origin:
 
 @dataclass
 class _Tracer:
-    """Walks down one tree. Every leaf gets new fields, for the same relation may stand in a tree twice."""
+    """Walks down one tree. Every leaf gets new fields, because a relation can occur in a tree twice."""
 
     lister: Lister
     sources: list[Source | NestedSource] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _Tracer:
     # Expressions
 
     def inlined(self, expression: Expr, written: Mapping[Field, Expr]) -> Expr | None:
-        """An expression over sources, or None where all together have become too large."""
+        """An expression over sources, or None if the expressions have become too large in total."""
         if isinstance(expression, Column):
             return written.get(expression.field, expression)
         self._nodes += self._weight(expression)
@@ -141,13 +141,13 @@ class _Tracer:
         return 1 + sum(map(self._weight, operands(expression)))
 
     def unknown(self, sql_type: SqlType, bounds: Interval = UNBOUNDED) -> Column:
-        """A field of which no values are listed."""
+        """A new field without listed values."""
         new = self.lister.fields.new(sql_type)
         self.bounds[new] = bounds
         return Column(new)
 
     def _note(self, condition: Expr | None, written: Mapping[Field, Expr], into: list[Expr]) -> None:
-        """Note what is true; to be among the rows of a public relation is to be joined with it."""
+        """Note conditions that hold; membership in a public relation becomes a join with it."""
         for term in conjuncts(condition) if condition is not None else ():
             member = _membership(term)
             if member is None and not is_plain(term):

@@ -1,10 +1,10 @@
-"""projection: the values that expressions have together, computed from the rows of their sources, and how many.
+"""projection: the joint values of expressions, computed from the rows of their sources, and their number.
 
-Sources are crossed, public tables that an equation joins to them included; the query's conditions on them apply; what
-the expressions make of each row is listed once. A source goes by its place in `KnownSources.sources`.
+Sources are crossed, including public tables that equations join to them. The query's conditions on them apply, and each
+combination of values is listed once. A source is identified by its place in `KnownSources.sources`.
 
-Rule: a number of values follows from what the rows that are listed are made of and filtered by, never from what tables
-hold; bounds of contributions rely on it.
+Rule: a number of values follows from listed values and from conditions, never from the content of tables; contribution
+bounding relies on it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,12 +36,12 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class Domain:
-    """The values of some keys together.
+    """The joint values of some keys.
 
     Attributes:
-        relation: A public relation with one field a key; no row comes twice.
-        size: How many rows it has at the most; None where a public table or a released relation decides.
-        estimate: How many it is taken to have.
+        relation: A public relation with one field for each key; no row occurs twice.
+        size: The maximal number of rows; None if a public table or a released relation decides.
+        estimate: The assumed number of rows.
     """
 
     relation: Relation
@@ -124,14 +124,14 @@ def _number(each: Field) -> int:
 
 
 def product(sizes: Iterable[int | None]) -> int | None:
-    """The product of numbers, or None where one is not known."""
+    """The product of numbers, or None if one is unknown."""
     found = list(sizes)
     known = [size for size in found if size is not None]
     return prod(known) if len(known) == len(found) else None
 
 
 def least(*sizes: int | None) -> int | None:
-    """The least of the numbers that are known, or None."""
+    """The least of the known numbers, or None."""
     return min((size for size in sizes if size is not None), default=None)
 
 
@@ -152,7 +152,7 @@ def combinations(sources: Iterable[Source], keys: Sequence[Expr], applied: Seque
 
 
 def _values(each: Field, source: Source, keys: Sequence[Expr], applied: Sequence[Expr]) -> int | None:
-    """How many values one field has, or the keys can tell apart."""
+    """The number of values of one field, or the number that the keys distinguish; None if it is unknown."""
     own = [condition for condition in applied if fields_in(condition) == {each}]
     lists = [found[1] for found in map(constants, own) if found is not None and bare(found[0])[0] == Column(each)]
     nulls = not any(_rejects_null(condition, each) for condition in own)
@@ -175,7 +175,7 @@ def _numbers(each: Field, source: Source, own: Sequence[Expr]) -> int | None:
 
 
 def _days(each: Field, source: Source, own: Sequence[Expr], keys: Sequence[Expr]) -> int | None:
-    """The instants of the finest unit that the keys tell apart."""
+    """The number of first instants of the finest unit that the keys distinguish; None if it is unknown."""
     unit = finest_units(keys).get(each)
     low, high = source.limits or (None, None)
     moments: dict[Field, Moments] = {}
@@ -226,7 +226,7 @@ class Projections:
         return list(found.values())
 
     def together(self, keys: Sequence[Expr]) -> Domain | None:
-        """The values that keys have together, or None where there are too many rows to try."""
+        """The joint values of keys, or None if there are too many rows to enumerate."""
         own = self.known.places(keys)
         if len(self._sources(own, keys)) < len(own):
             return None
@@ -259,7 +259,7 @@ class Projections:
         return {place: on for place, on in self.lookups.items() if place in places and fields_in(on) <= fields}
 
     def _with_joined(self, places: frozenset[int], keys: Sequence[Expr]) -> frozenset[int]:
-        """Sources, and those that the query joins to them by equations: they tell which rows there are."""
+        """The sources, and those that equations of the query join to them and that restrict their rows."""
         equations = [
             (self.known.places((condition,)), fields_in(condition))
             for condition in self.conditions
@@ -303,12 +303,12 @@ class Projections:
         )
 
     def _keyed(self, place: int, condition: Expr) -> bool:
-        """True where rows of an optional source are looked up by the value of one of their fields."""
+        """True if an optional source is joined by the value of one of its fields."""
         own = frozenset(self.known.sources[place].fields)
         return any(column in own for term in conjuncts(condition) for column, _ in _equated(term))
 
     def _determined(self, places: frozenset[int], applied: Sequence[Expr]) -> frozenset[int]:
-        """Sources of one field that an equation computes from the rows of others, or from nothing but constants."""
+        """Sources of one field that an equation computes from the rows of other sources, or from constants."""
         determined: set[int] = set()
         used: set[int] = set()
         for condition in applied:
@@ -345,7 +345,7 @@ class Projections:
         return Domain(relation, size, estimate if size is None else min(estimate, size))
 
     def _rows(self, places: frozenset[int], keys: Sequence[Expr]) -> Relation:
-        """The rows of sources joined to one another; those of optional ones are looked up last."""
+        """The joined rows of sources; optional ones are joined last."""
         looked_up = self._looked_up(places, keys)
         sources = self._sources(places, keys)
         rows: Relation = Values((), ((),))
@@ -368,7 +368,7 @@ def _within(column: Field, ends: tuple[int, int]) -> Expr:
 
 
 def _equated(condition: Expr) -> list[tuple[Field, Expr]]:
-    """Columns, and what an equation says they are equal to."""
+    """The columns of an equation, each with the expression that it equals."""
     sides = equation(condition)
     pairs = [(bare(one)[0], other) for one, other in (sides, sides[::-1])] if sides is not None else []
     return [(one.field, other) for one, other in pairs if isinstance(one, Column)]

@@ -1,7 +1,7 @@
 """sources: the public rows that the values of group keys are taken from.
 
-Rule: what a source lists, and how many rows it has, follows from policy and query alone; the content of public tables
-and of released relations is not known, and is put in as a relation.
+Rule: the values of a source, and their number, follow from policy and query alone; public tables and released relations
+have unknown content and are inserted as relations.
 """
 
 from dataclasses import dataclass, replace
@@ -46,17 +46,17 @@ MAX_WHOLE = 2**53
 
 @dataclass(frozen=True)
 class Source:
-    """Public rows among which those of some fields are.
+    """Public rows that include the values of some fields.
 
     Attributes:
         relation: The rows.
-        size: How many of them there are at the most; None where a public table or a released relation tells.
-        joined: True where every protected row surely has one of these rows, for the query joins them.
-        optional: True where a row of NULLs may stand for none of them.
-        condition: Where they are optional: what holds between their rows and the rows of the sources before them, a
-            row of NULLs standing only where it holds for none; None where that is not known.
-        typical: How many rows there are taken to be where a public table tells.
-        limits: Where the rows are all whole numbers or all days between two, and NULL perhaps: these two.
+        size: Their maximal number; None if a public table or a released relation decides.
+        joined: True if every protected row surely has one of these rows, because the query joins them.
+        optional: True if a row of NULLs can take the place of a missing match.
+        condition: For optional rows, the join condition with the sources before them: NULLs appear only without
+            a match; None if it is unknown.
+        typical: The assumed number of rows if a public table decides.
+        limits: For all whole numbers or all days of a range, with or without NULL: the ends of the range.
     """
 
     relation: Relation
@@ -80,12 +80,12 @@ class Source:
 
 @dataclass(frozen=True)
 class NestedSource:
-    """Fields whose values are those that expressions have over some protected relations.
+    """Fields that take the values of expressions over some protected relations.
 
     Attributes:
         fields: The fields.
-        arms: Relations, each with one expression a field.
-        optional: True where a row of NULLs may stand for none of them.
+        arms: Relations, each with one expression for each field.
+        optional: True if a row of NULLs can take the place of a missing match.
     """
 
     fields: tuple[Field, ...]
@@ -106,7 +106,7 @@ class Lister:
     fields: Fields
 
     def column(self, table: Table, column: PolicyColumn, sql_type: SqlType) -> Source | None:
-        """The declared domain of a column of a protected table, or None where it has none."""
+        """The declared domain of a column of a protected table, or None if it has none."""
         nulls = column.nullable and not self.catalog.is_not_null(table, column.name)
         if column.values_from is not None:
             return self._from_table(column.values_from, sql_type, nulls)
@@ -127,7 +127,7 @@ class Lister:
         return Source(Values((self.fields.new(sql_type),), rows), len(rows))
 
     def numbers(self, low: int, high: int, sql_type: SqlType, nulls: bool) -> Source | None:
-        """The whole numbers from `low` to `high`, or None where there are too many."""
+        """The whole numbers from `low` to `high`, or None if there are too many."""
         furthest = MAX_BIGINT if sql_type.is_integer else MAX_WHOLE
         if high - low >= MAX_SOURCE or max(abs(low), abs(high)) > furthest:
             return None
@@ -142,7 +142,7 @@ class Lister:
     def moments(
         self, first: date | datetime, last: date | datetime, unit: str, sql_type: SqlType, nulls: bool
     ) -> Source | None:
-        """The first instants of every year, quarter, month, day or hour, or None where there are too many."""
+        """The first instants of every year, quarter, month, day or hour, or None if there are too many."""
         start, stop = truncated(first, unit), truncated(last, unit)
         size = series_length(start, stop, unit.upper())
         if size > MAX_SOURCE:
@@ -152,7 +152,7 @@ class Lister:
         return self._with_null(Source(series, size, limits=limits), nulls)
 
     def rows(self, relation: Relation, fields: tuple[Field, ...]) -> tuple[Source, tuple[Field, ...]]:
-        """Some fields of a public or released relation under new fields, so that it may stand in one FROM twice."""
+        """Some fields of a public or released relation under new fields, so that it can appear in FROM twice."""
         renewed = tuple(self.fields.new(field.type) for field in fields)
         return Source(Project(relation, renewed, tuple(map(Column, fields))), _most_rows(relation)), renewed
 
