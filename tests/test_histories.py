@@ -110,9 +110,10 @@ def test_a_repeated_question_may_change_and_names_the_last_release(
     assert answered(again).consistent_with == (2,)
     run(session, "SET dpsql.consistent = off")
     assert list(run(session, BY_AGE).rows) == list(first.rows)
-    assert session.recall(*session.parse(BY_AGE)) is not None
+    (statement,) = session.parse(BY_AGE)
+    assert session.recall(statement) is not None
     run(session, "SET dpsql.consistent = on")
-    assert session.recall(*session.parse(BY_AGE)) is None
+    assert session.recall(statement) is None
     for reuse in ("exact", "off"):
         run(session, f"SET dpsql.reuse = {reuse}")
         run(session, "SET dpsql.consistent = on")

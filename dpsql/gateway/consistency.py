@@ -32,7 +32,7 @@ from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.mechanisms import added, combined, variance
 
 _MOST_WORK = 2 * 10**9
-"""Nanoseconds, about, that a processor takes for one answer: matrices cannot be interrupted, and need memory."""
+"""The most processor time for one answer, in estimated nanoseconds: matrix operations cannot be interrupted."""
 ROUNDING = 0.25
 """The most variance that rounding adds to a cell."""
 
@@ -76,7 +76,7 @@ class AddedUp:
 def made_consistent(
     query: CompiledQuery, released: Sequence[ReleasedCells], cancellation: Cancellation
 ) -> tuple[CompiledQuery, tuple[ReleasedCells, ...]]:
-    """Make the cells of a query add up where they can, until that has taken long enough; those of a history do already.
+    """Make the cells of a query consistent as far as the time limit allows; cells of a history already are.
 
     Returns:
         The query, with intervals for cells that are more exact, and the cells of its releases.
@@ -92,7 +92,7 @@ def made_consistent(
     left = False
     for sums in query.sums:
         if _of_one_source(query, sums):
-            continue  # they add up as they are
+            continue  # they add up already
         cancellation.check()
         solved, work = None, _work(_cells(released, sums), sums)
         if work <= room:
@@ -118,23 +118,23 @@ def made_consistent(
 
 
 def _places(sums: Sequence[CellSum]) -> dict[int, int]:
-    """The cell of each release."""
+    """Return the place of the cell of each release."""
     return {each.whole: each.whole_cell for each in sums} | {each.part: each.part_cell for each in sums}
 
 
 def _sources(query: CompiledQuery, release: int) -> frozenset[str]:
-    """The releases whose noise is in the cells of one of the query."""
+    """Return the keys of the releases whose noise the cells of one release contain."""
     return frozenset(source.key for source in query.releases[release].sources)
 
 
 def _of_one_source(query: CompiledQuery, sums: Sequence[CellSum]) -> bool:
-    """True where all cells are sums of the same noisy ones."""
+    """True if all cells are sums of the cells of the same release."""
     sources = {_sources(query, release) for release in _places(sums)}
     return len(sources) == 1 and len(next(iter(sources))) == 1
 
 
 def _work(cells: Mapping[int, Ints], sums: Sequence[CellSum | CellGroups]) -> int:
-    """Nanoseconds, about, that least squares take: the inverse, of one row a total, and each pair of sums."""
+    """Estimate the nanoseconds of least squares: a matrix inverse with one row per total, and each pair of sums."""
     totals = sum(len(cells[each.whole]) for each in sums)
     parts = max((len(cells[each.part]) for each in sums), default=0)
     return totals**3 // 7 + len(sums) ** 2 * (15_000 + 12 * parts)
@@ -146,7 +146,7 @@ def _cells(released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> dict[i
 
 
 def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> AddedUp | None:
-    """The cells of one system, as `added_up`; None where noise is not independent, or rounding costs what is gained."""
+    """Return the cells of one system; None if noise is not independent, or if a cell would become less exact."""
     places = _places(sums)
     drawn_of = [source for release in places for source in _sources(query, release)]
     if len(set(drawn_of)) < len(drawn_of):
@@ -171,13 +171,13 @@ def added_up(
         sums: Which cells are sums of which others.
 
     Returns:
-        The cells; None where a sum is not known, where it takes too long, and where sums of them would overflow.
+        The cells; None if a part has no listed total, if it would take too long, or if their sums would overflow.
     """
     known = [each for each in sums if each is not None]
     if len(known) < len(sums) or _work(cells, known) > _MOST_WORK:
         return None
     if sum(float(np.abs(each).astype(np.float64).sum()) for each in cells.values()) >= MAX_CELL:
-        return None  # sums of whole numbers would overflow
+        return None  # sums of integers would overflow
     shifts, least = least_squares(cells, drawn, known)
     made, rounding = rounded(cells, shifts, known)
     most = {release: float(each.max(initial=0.0)) + rounding[release] for release, each in least.items()}
@@ -255,7 +255,7 @@ def rounded(
     found: dict[int, Ints] = {}
     rounding: dict[int, float] = {}
     for part in dict.fromkeys(each.part for each in sums):
-        # What is rounded already comes first, then the sums of the most cells, which would lose the most by rounding.
+        # Sums that are rounded come first, then those of the most cells, which would lose most by rounding.
         own = [each for each in sums if each.part == part]
         own.sort(key=lambda each: (each.whole not in found, len(cells[each.whole])))
         above = own[0]
@@ -283,8 +283,8 @@ def _apportioned(cell: Ints, shift: Floats, groups: NDArray[np.intp], totals: In
 
     Args:
         cell: The cells.
-        shift: What is added to them.
-        groups: The group of each; -1 for none, of cells that have no part and are 0.
+        shift: The correction of each cell.
+        groups: The group of each cell; -1 for a cell without parts, which is 0.
         totals: The total of each group.
     """
     inside = groups >= 0

@@ -61,13 +61,13 @@ _PRICES = Context(prec=3, rounding=ROUND_CEILING)
 
 @dataclass(frozen=True)
 class _Handed:
-    """The releases that a user has: the last one, and the newest of each family, oldest first."""
+    """The releases that a user has: the last one, and the newest ones of each family in ascending order."""
 
     last: HandedRelease | None = None
     families: Mapping[str, tuple[HandedRelease, ...]] = field(default_factory=dict)
 
     def and_then(self, more: Sequence[HandedRelease]) -> "_Handed":
-        """These and later ones."""
+        """Return these releases and later ones."""
         found: dict[str, list[HandedRelease]] = {}
         for each in more:
             found.setdefault(each.key.partition(".")[0], []).append(each)
@@ -83,7 +83,7 @@ class _Candidate:
     stored: StoredRelease
 
     def rank(self, asked: ReleaseDescription) -> tuple[int, float]:
-        """Candidates are tried from the least on: those that tell more cells first, and then those with less noise."""
+        """Candidates are tried in ascending order: those with more of the cells first, then those with less noise."""
         told = [self.stored.variances[text] for text in asked.cell_texts if text in self.stored.variances]
         return len(asked.cell_texts) - len(told), sum(told)
 
@@ -93,11 +93,11 @@ class Derivations:
     """Finds releases from which a query can be derived.
 
     Attributes:
-        ledger: What was handed to whom.
+        ledger: The record of releases and their users.
         post: Counts the cells that are added up.
-        handed: By user, the releases that are known to have been handed out.
-        stored: By their numbers, what releases say of themselves.
-        terms: How many of their cells are added up for one at the most, and how many groups come of it.
+        handed: By user, the releases that the ledger is known to have given to the user.
+        stored: The descriptions of releases by number.
+        terms: The most cells that are added up for one cell, and the number of groups that result.
     """
 
     ledger: Ledger
@@ -112,10 +112,10 @@ class Derivations:
         """Rewrite a query over releases that the user has, and over bought ones where the error requires it.
 
         Args:
-            user: Who asks.
-            query: What is asked.
-            catalog: What the user may name.
-            cancellation: Stops it.
+            user: The user.
+            query: The planned query.
+            catalog: The relations that the user may name.
+            cancellation: Cancels the search.
 
         Returns:
             The query; None if everything that the user lacks must be released in full.
@@ -131,7 +131,7 @@ class Derivations:
         }
         lacking = [place for place, mean in means.items() if mean is None or mean.worst > enough]
         if lacking and any(planned.inputs for planned in query.releases):
-            return None  # what is made of other releases is handed out together with these alone
+            return None  # a release with other releases as inputs is given out together with these only
         means = _with_noise_of_their_own(query, means, enough, lacking)
         bought, price = self._bought(user, query, {place: means[place] for place in lacking}, catalog, cancellation)
         means |= bought
@@ -143,7 +143,7 @@ class Derivations:
         return replace(derived, fresh=query.announcing(tuple(_sharing(query, _derived(query, alone)))))
 
     def consistent(self, user: str, query: CompiledQuery, catalog: Catalog) -> CompiledQuery:
-        """The query with all of the user's releases that its cells are to add up with."""
+        """Return the query with all of the user's releases that its cells must be consistent with."""
 
         def told_of(family: str) -> list[ToldRelease]:
             return list(self._told(user, self._handed(user, family, catalog)))
@@ -181,7 +181,7 @@ class Derivations:
         catalog: Catalog,
         cancellation: Cancellation,
     ) -> Iterator[MeanPart]:
-        """Those of the user's releases that answer another one."""
+        """Yield the user's releases from which another one can be computed."""
         listed = tried = 0
         derivations: dict[ReleaseDescription, Derivation | None] = {}
         for each in candidates:
@@ -196,18 +196,18 @@ class Derivations:
                 return
             release = HeldRelease(each.handed.key, each.stored.events, each.handed.number)
             if self.ledger.held(user, catalog.policy, [request(release)]) != (True,):
-                continue  # it is not kept any more
+                continue  # it is no longer stored
             try:
                 terms, asked = self._most_terms(user, each.handed.release, told, found, cancellation)
             except (NotHeld, InvalidParameter, LimitExceeded):
-                continue  # it is asked anew, or derived of another
+                continue  # it is released in full, or derived from another one
             groups = each.stored.groups, asked
             pairs = errors(told, each.stored.noises, found, terms, planned, groups)
             if pairs is not None:
                 yield MeanPart(release, told, each.stored.noises, found, terms, groups, pairs, each.handed.release)
 
     def _candidates(self, user: str, planned: PlannedRelease, catalog: Catalog) -> list[_Candidate]:
-        """The user's releases that may answer another one, in the order in which they are tried."""
+        """Return the user's releases that may answer another one, in the order in which they are tried."""
         if planned.described is None:
             return []
         asked = planned.described.description
@@ -223,15 +223,15 @@ class Derivations:
     def _most_terms(
         self, user: str, release: int, told: ReleaseDescription, found: Derivation, cancellation: Cancellation
     ) -> tuple[tuple[int, ...], int]:
-        """How many cells are added up at the most; releases of one description have the same groups.
+        """Return the most cells that are added up for one, and the number of groups, which the description determines.
 
         Raises:
-            NotHeld: The release is not kept.
+            NotHeld: The release is not stored.
             InvalidParameter: As `PostProcessor.most_terms`.
             LimitExceeded: As `PostProcessor.most_terms`.
             QueryCanceled: As `PostProcessor.most_terms`.
         """
-        key = user, told, found.terms  # of each user: how long it takes must not tell what others have asked
+        key = user, told, found.terms  # for each user: the time that it takes must not reveal the queries of others
         known = self.terms.get(key)
         if known is None:
             cells = ReleasedCells.from_bytes(self.ledger.cells(user, release))
@@ -240,7 +240,7 @@ class Derivations:
         return known
 
     def _handed(self, user: str, family: str, catalog: Catalog) -> tuple[HandedRelease, ...]:
-        """The releases of a family that a user has; those that are known are not asked for again."""
+        """Return the releases of a family that a user has; only newer ones than those known are read."""
         known = self.handed.get(user) or _Handed()
         more = self.ledger.handed(user, catalog.policy, known.last)
         if more:
@@ -249,7 +249,7 @@ class Derivations:
         return known.families.get(family, ())
 
     def _told(self, user: str, handed: Iterable[HandedRelease]) -> Iterator[ToldRelease]:
-        """Releases with what they say of themselves, those of which that is kept."""
+        """Yield the releases whose descriptions are stored."""
         for each in handed:
             stored = self._stored(user, each)
             if stored is not None and len(noises := stored.noises) == len(stored.description.cells):
@@ -276,13 +276,13 @@ class Derivations:
         catalog: Catalog,
         cancellation: Cancellation,
     ) -> tuple[dict[int, Mean | None], Price | None]:
-        """Combine the user's releases with cheaper bought ones; None if the result is not as exact.
+        """Combine the user's releases with cheaper bought ones; without means if the result would be less exact.
 
         Returns:
-            The means by the places of releases, and the price of the plan with everything that is bought.
+            The means by the places of releases, and the price of the plan if it buys a part of every release.
         """
         if query.max_error_ratio < 1:
-            return dict.fromkeys(lacking), None  # what is bought is as exact as asked, which is not enough here
+            return dict.fromkeys(lacking), None  # a bought release is as exact as a full one, which is not enough here
         short = {place: mean.only(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
         for offer in _offers(query, short) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
@@ -312,7 +312,7 @@ class Derivations:
             return None
         terms, groups = (1,) * len(planned.primitives), (mean.parts[0].groups[1],) * 2
         if (told.keys, told.terms) != (asked.keys, asked.terms):
-            # Which groups it has is told by a release that has the same ones.
+            # A release with the same keys and conditions shows which groups it has.
             alike = [s for s in mean.parts if (s.description.keys, s.description.terms) == (told.keys, told.terms)]
             if not alike or alike[0].number is None:
                 return None
@@ -372,7 +372,7 @@ def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[Compile
     epsilon = decimal(enough, _PRICES)
     for _ in range(_PRICES_TRIED):
         for release in (wide, None) if wide is not None else (None,):
-            try:  # what can be planned for what was asked, but not for so little, or not so wide
+            try:  # the query could be planned, but perhaps not at this price, or not with these keys
                 offer = query.planned(Fraction(epsilon), release, parts)
             except GuaranteeMismatch:
                 raise
@@ -384,10 +384,10 @@ def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[Compile
 
 
 def _parts(query: CompiledQuery, missing: Mapping[int, Sequence[Fraction]]) -> tuple[tuple[Fraction, ...], Fraction]:
-    """Which part of its share each primitive of a query needs, and which part of the price all of them need together.
+    """Return the part of its share that each primitive needs, and the part of the price that all of them need.
 
-    Where ρ is spent, precision grows as it does, and each primitive gets what it lacks. Elsewhere all get as much as
-    the one that lacks most, and so they do where a selection has a share.
+    Under ρ accounting, precision is proportional to ρ, and each primitive gets the part that it lacks. Under other
+    accounting, and with a group selection, all get the part of the one that lacks most.
     """
     least = {place: [max(part, _LEAST_PART) for part in each] for place, each in missing.items()}
     most = max((max(each, default=_LEAST_PART) for each in least.values()), default=Fraction(1))
@@ -405,7 +405,7 @@ def _parts(query: CompiledQuery, missing: Mapping[int, Sequence[Fraction]]) -> t
 
 
 def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[PlannedRelease]:
-    """The releases of a query, those that have one as they are made of a mean."""
+    """Return the releases of a query, computed from their means if they have one."""
     return [
         planned if (mean := means.get(place)) is None else mean.of(planned)
         for place, planned in enumerate(query.releases)
@@ -413,7 +413,7 @@ def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[Pla
 
 
 def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price | None) -> CompiledQuery | None:
-    """The query over derived releases; None if nothing is derived, or if one would be combined with its own sums."""
+    """The query over derived releases; None if nothing is derived, or if a source is itself a release of the query."""
     held = {source.key for each in releases for source in each.sources if isinstance(source, HeldRelease)}
     if not held or any(not each.derived and each.key in held for each in releases):
         return None

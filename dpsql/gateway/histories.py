@@ -30,12 +30,12 @@ from dpsql.gateway.release import ReleasedCells, weighed_mean
 from dpsql.privacy.mechanisms import AddedNoise, added, combined, variance
 
 _UNTOLD = 1e6
-"""The variance, in multiples of the parts', of a total that was never released: it has no weight."""
+"""The assumed variance of a total that was never released, relative to the sum of all cells: it has no weight."""
 
 
 @dataclass(frozen=True)
 class ToldRelease:
-    """A release that a user has, or is about to have, with what it says of itself, and the noise of its cells."""
+    """A release that a user has or buys, with its description and the noise of its cells."""
 
     release: HeldRelease | PlannedRelease
     description: ReleaseDescription
@@ -43,12 +43,12 @@ class ToldRelease:
 
     @property
     def system(self) -> tuple[object, ...]:
-        """What is equal in all releases that are made to add up."""
+        """The properties that all releases of one consistent system share."""
         told = self.description
         return told.family, told.terms, told.rows, told.per_group
 
     def cell(self, cell: DescribedCell) -> SourceCell:
-        """One of its cells."""
+        """Return the source of one of its cells."""
         place = self.description.cells.index(cell)
         keys = tuple(key.text for key in self.description.keys)
         return SourceCell(self.release.key, place, keys, self.noises[place])
@@ -57,12 +57,12 @@ class ToldRelease:
 def with_histories(
     query: CompiledQuery, told_of: Callable[[str], Sequence[ToldRelease]], catalog: Catalog
 ) -> CompiledQuery:
-    """A query with all releases of its user whose cells are to add up with those that it is made of.
+    """Return a query with all releases of its user whose cells must be consistent with its sources.
 
     Args:
-        query: The query, over what it is made of.
+        query: The query over its sources.
         told_of: The releases of a family that the user has.
-        catalog: What the user may name.
+        catalog: The relations that the user may name.
     """
     histories: dict[tuple[object, ...], CellHistory] = {}
     earlier: dict[str, HeldRelease] = {}
@@ -72,7 +72,7 @@ def with_histories(
     for place, planned in enumerate(query.releases):
         asked = planned.described
         if asked is None or place in raised:
-            continue  # what is raised by wide totals is raised by itself
+            continue  # cells with wide totals are calibrated on their own
         bought = [_told(each, each.described) for each in query.bought if each.described is not None]
         told = {each.release.key: each for each in (*told_of(asked.description.family), *bought)}
         used = {made.source.key: made.places for made in planned.derived}
@@ -98,7 +98,7 @@ def _told(planned: PlannedRelease, described: DescribedRelease) -> ToldRelease:
 def _history(
     told: Sequence[ToldRelease], cell: DescribedCell, asked: DescribedRelease, catalog: Catalog
 ) -> tuple[CellHistory, bool]:
-    """A cell in all releases that tell it, and whether totals of it are left that do not add up."""
+    """Return a cell in all releases that contain it, and whether some totals of it stay inconsistent."""
     by_keys: dict[tuple[str, ...], list[ToldRelease]] = {}
     for each in sorted(told, key=lambda each: each.release.key):
         by_keys.setdefault(tuple(sorted(key.text for key in each.description.keys)), []).append(each)
@@ -111,11 +111,11 @@ def _history(
 def made_of_histories(
     query: CompiledQuery, cells: Mapping[str, ReleasedCells]
 ) -> tuple[CompiledQuery, Mapping[str, ReleasedCells]]:
-    """Make the cells of all sources of a query add up with those of the user's other releases.
+    """Make the cells of all sources of a query consistent with those of the user's other releases.
 
     Returns:
-        The query, with intervals for these cells, and the cells of its sources by their keys. Where they cannot be made
-        to add up, the query without histories, which says so, and the cells as they were drawn.
+        The query, with intervals for these cells, and the cells of its sources by their keys. If they cannot be made
+        consistent, the query without histories, which reports that, and the raw cells.
     """
     changed: dict[str, dict[int, Ints]] = {key: {} for key in cells}
     announced: dict[tuple[str, int], AddedNoise] = {}
@@ -140,10 +140,10 @@ def made_of_histories(
 def _announcing(
     planned: PlannedRelease, noises: Mapping[tuple[str, int], AddedNoise], systems: Mapping[str, int]
 ) -> PlannedRelease:
-    """A release with the noise that its cells have in a history.
+    """Return a release that announces the noise of its cells after they were made consistent.
 
-    What is derived of such cells has no more than the mean of what raw ones tell, but for their rounding. Releases of
-    one system tell the same, so that those with the fewest cells count.
+    Cells derived from consistent ones have at most the variance of the mean of raw ones, plus their rounding. Releases
+    of one system give the same sums, so the one with the fewest cells determines the rounding.
     """
     if not planned.derived:
         found = (noises.get((planned.key, place), each) for place, each in enumerate(planned.noises))
@@ -201,7 +201,7 @@ def _mean(told: Sequence[SourceCell], cells: Mapping[str, ReleasedCells]) -> _Me
 
 
 def _solved(history: CellHistory, means: Sequence[_Mean | None]) -> AddedUp | None:
-    """The cells of a history, made to add up; None where they cannot be."""
+    """Return the consistent cells of a history; None if they cannot be made consistent."""
     known = {place: mean for place, mean in enumerate(means) if mean is not None}
     if len(known) < sum(map(bool, history.told)):
         return None
@@ -222,7 +222,7 @@ def _solved(history: CellHistory, means: Sequence[_Mean | None]) -> AddedUp | No
 
 
 def _untold(part: _Mean, keys: tuple[int, ...]) -> _Mean:
-    """Totals of cells by some of their keys, with so much noise that they tell nothing."""
+    """Return totals of cells by some of their keys, with so large a variance that they have no weight."""
     groups: dict[tuple[str | None, ...], int] = {}
     rows = zip(*(part.keys[place] for place in keys), strict=True) if keys else [()] * len(part.cell)
     order = [groups.setdefault(key, len(groups)) for key in rows]

@@ -21,9 +21,9 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRele
 from dpsql.privacy.mechanisms import AddedNoise, DiscreteGaussian, combined
 
 _MISSED = 0.05
-"""How often an interval of 95 % does not hold."""
+"""The share of 95 % intervals that may miss the truth."""
 _ROUNDING = Fraction(1, 4)
-"""The greatest square of the error by which a mean is rounded to a whole number."""
+"""The greatest squared error of rounding a mean to an integer."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class MeanPart:
 
     Attributes:
         release: The release: one that the user has, or one that is bought.
-        description: What it says of itself.
+        description: Its description.
         noises: The noise of its cells.
-        found: How they are added up.
-        terms: For each cell, the most that are added up.
-        groups: How many groups it has, and how many the other one has.
-        errors: The error of each cell: derived, and asked anew.
-        number: Its number in the ledger; None where it is not bought yet.
+        found: How its cells are added up.
+        terms: For each cell, the most cells that are added up.
+        groups: The numbers of its groups and of those of the other release.
+        errors: The error of each cell: derived, and in a full release.
+        number: Its number in the ledger; None if it is not bought yet.
     """
 
     release: HeldRelease | PlannedRelease
@@ -71,12 +71,12 @@ class Mean:
 
     @property
     def bought(self) -> "Mean | None":
-        """What is bought of it alone; None where nothing is, or nothing is combined with it."""
+        """The bought releases only; None if there are none, or if there are no others."""
         bought = self.only(part for part in self.parts if isinstance(part.release, PlannedRelease))
         return bought if 0 < len(bought.parts) < len(self.parts) else None
 
     def only(self, parts: Iterable[MeanPart]) -> "Mean":
-        """Some of its releases."""
+        """Return the mean of some of its releases."""
         kept = tuple(parts)
         return Mean(kept, self.leaves_out or len(kept) < len(self.parts))
 
@@ -96,9 +96,9 @@ class Mean:
         return max((mine.whole / anew.whole for mine, anew in self.errors), default=Fraction(0))
 
     def lacks(self, enough: Fraction) -> Fraction:
-        """By how much the squared errors of its cells are too large, added up, if no more than `enough` is allowed.
+        """Return the sum over cells by which the ratio of squared errors exceeds `enough`.
 
-        One release is taken to be rounded as a mean is: several may be worth it where two are not.
+        One release counts as rounded like a mean: several may be worth it although two are not.
         """
         rounding = Fraction(0) if len(self.parts) > 1 else _ROUNDING
         ratios = ((mine.whole + rounding) / anew.whole for mine, anew in self.errors)
@@ -106,7 +106,7 @@ class Mean:
 
     @property
     def missing(self) -> tuple[Fraction, ...]:
-        """For each cell, the part of its price that buys a release with which it is as exact as in a full one."""
+        """For each cell, the part of its price that buys a release so that the mean is as exact as a full release."""
         parts = []
         for mine, anew in self.errors:
             room = anew.whole - mine.bias - _ROUNDING
@@ -126,7 +126,7 @@ class Mean:
 
 
 def always_valid(query: CompiledQuery, error: ColumnError) -> float | None:
-    """Half an interval that holds in 95 % of cases however often the user asked again; None where it is unknown.
+    """Return half an interval that holds in 95 % of cases for any number of repetitions; None if it is unknown.
 
     Let vᵢ be the variances of the n releases that are combined, I = Σ1/vᵢ and τ = 1/v₁, that of the first one drawn.
     Then |Σ(yᵢ − x)/vᵢ| is at most √((I + τ)·ln((I + τ)/(τ·0.05²))) for all n at once with a probability of 95 %.
