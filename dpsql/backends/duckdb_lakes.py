@@ -4,7 +4,9 @@ Rule 1: the snapshot is fixed when a policy is loaded: the latest version of a D
     the policy names for an Iceberg table. Its files never change, so all scans of an answer see the same rows.
 Rule 2: its data files are listed together with the file that names them, so that a removed or changed file is found
     before a read.
-Rule 3: extensions are loaded only if the operator has installed them, and are never downloaded.
+Rule 3: a table is refused if its files are read with deletes that are not listed, since a scan with a filter reads
+    those anew, or with deletes by values.
+Rule 4: extensions are loaded only if the operator has installed them, and are never downloaded.
 """
 
 import os
@@ -75,13 +77,20 @@ def snapshot_files(form: FileFormat, place: str) -> list[str]:
 def _delta_files(database: duckdb.DuckDBPyConnection, place: str) -> Iterator[str]:
     version = max((int(path.stem) for path in Path(place, _LOG).glob("*.json") if path.stem.isdecimal()), default=0)
     yield os.path.join(place, _LOG, f"{version:020}.json")
-    listed = f"SELECT data_file FROM delta_list_files({DuckDB.quote_text(place)}, version => {version})"
-    yield from (file for (file,) in database.execute(listed).fetchall())
+    listed = f"SELECT data_file, have_deletes FROM delta_list_files({DuckDB.quote_text(place)}, version => {version})"
+    for file, has_deletes in database.execute(listed).fetchall():
+        if has_deletes is not False:
+            hint = "Spark's REORG TABLE with APPLY (PURGE) writes files without."
+            raise LakeError(f'"{file}" has a deletion vector', hint)
+        yield file
 
 
 def _iceberg_files(database: duckdb.DuckDBPyConnection, place: str) -> Iterator[str]:
     yield place
     named = DuckDB.quote_text(place)
+    deletes = f"SELECT file_path FROM iceberg_metadata({named}) WHERE status <> 'DELETED' AND content = "
+    for (file,) in database.execute(f"{deletes} 'EQUALITY_DELETES'").fetchall():
+        raise LakeError(f'"{file}" deletes rows by their values', "Spark's rewrite_data_files writes files without.")
     listed = (
         f"SELECT manifest_list FROM iceberg_snapshots({named}) "
         f"UNION SELECT manifest_path FROM iceberg_metadata({named}) "

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -35,6 +36,8 @@ TABLE = {
     "configuration": {},
     "createdTime": 0,
 }
+VECTOR = "^Bg9^0rr910000000000iXQKl0rr91000315c8Xg00062"
+"""A Roaring bitmap of the rows 0 and 2, as Delta Lake writes it in Z85."""
 
 
 def has_extensions(*names: str) -> bool:
@@ -112,6 +115,19 @@ def test_a_snapshot_without_a_file_is_refused_before_a_read(folder: Folder) -> N
     with pytest.raises(DatabaseUnavailable, match=r"was changed, added or removed .*nothing was charged"):
         backend.check((), (), Cancellation())
     assert "a.parquet" in folder.refused(DELTA)
+
+
+@needs_delta
+def test_deletion_vectors_are_refused(folder: Folder) -> None:
+    """A scan with a filter reads them anew, so that two scans of an answer could see different rows."""
+    path = delta(folder)
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    deletes_first = {"storageType": "i", "pathOrInlineDv": VECTOR, "sizeInBytes": 36, "cardinality": 2}
+    file: dict[str, Any] = added(path, 2023)
+    file["add"] |= {"deletionVector": deletes_first, "stats": json.dumps({"numRecords": 3})}
+    commit(folder, 1, protocol, {"remove": {"path": path.name, "dataChange": True}}, file)
+    assert 'a.parquet" has a deletion vector' in folder.refused(DELTA)
 
 
 @needs_delta
@@ -209,3 +225,55 @@ def test_an_iceberg_table_is_that_of_the_metadata_file(iceberg: tuple[Folder, st
         moved.rename(path)
     folder.text("other.json", "{}")
     assert "is not the metadata file of an Iceberg table" in folder.refused(ICEBERG.format("other.json"))
+
+
+@needs_iceberg
+def test_deletes_by_values_are_refused(iceberg: tuple[Folder, str]) -> None:
+    folder, name = iceberg
+    assert 'deletes.parquet" deletes rows by their values' in folder.refused(ICEBERG.format(with_deletes(folder, name)))
+
+
+def with_deletes(folder: Folder, name: str) -> str:
+    """The metadata file of one more snapshot, in which the rows of patient 2 are deleted."""
+    manifest = pytest.importorskip("pyiceberg.manifest")
+    table = pytest.importorskip("pyiceberg.table").StaticTable.from_metadata(str(folder.data / name))
+    before, number = table.current_snapshot(), 1
+
+    class DeleteManifest(manifest.ManifestWriterV2):  # type: ignore[name-defined, misc]  # pyiceberg may not be there
+        def content(self) -> object:
+            return manifest.ManifestContent.DELETES
+
+    file = folder.data / "deletes.parquet"
+    field = pa.field("patient_id", pa.int32(), metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.table({"patient_id": pa.array([2], pa.int32())}, schema=pa.schema([field])), file)
+    about = manifest.DataFile.from_args(
+        content=manifest.DataFileContent.EQUALITY_DELETES,
+        file_path=str(file),
+        file_format=manifest.FileFormat.PARQUET,
+        partition=manifest.Record(),
+        record_count=1,
+        file_size_in_bytes=file.stat().st_size,
+        equality_ids=[1],
+    )
+    order = before.sequence_number + 1
+    written = table.io.new_output(str(folder.data / "deletes.avro"))
+    with DeleteManifest(table.spec(), table.schema(), written, number, "null") as deletes:
+        deletes.add_entry(
+            manifest.ManifestEntry.from_args(
+                status=manifest.ManifestEntryStatus.ADDED,
+                snapshot_id=number,
+                sequence_number=order,
+                file_sequence_number=order,
+                data_file=about,
+            )
+        )
+    listed = table.io.new_output(str(folder.data / "list.avro"))
+    with manifest.write_manifest_list(2, listed, number, before.snapshot_id, order, "null") as manifests:
+        manifests.add_manifests([*before.manifests(table.io), deletes.to_manifest_file()])
+    metadata = json.loads((folder.data / name).read_text(encoding="utf-8"))
+    snapshot = {**metadata["snapshots"][-1], "snapshot-id": number, "parent-snapshot-id": before.snapshot_id}
+    snapshot |= {"sequence-number": order, "manifest-list": str(folder.data / "list.avro")}
+    metadata |= {"current-snapshot-id": number, "last-sequence-number": order}
+    metadata |= {"snapshots": [*metadata["snapshots"], snapshot], "refs": {}}
+    folder.text("v9.metadata.json", json.dumps(metadata))
+    return "v9.metadata.json"
