@@ -471,7 +471,7 @@ def test_an_answer_has_so_much_time(clinic_policy: Path, monkeypatch: pytest.Mon
     few = replace(query, sums=tuple(each[:2] for each in sums))
     for room, made in ((1.5, [True, False]), (2.5, [True, True])):
         monkeypatch.setattr(
-            consistency, "_MOST_WORK", room * consistency._work(consistency._cells(cells, few.sums[0]), few.sums[0])
+            consistency, "MOST_WORK", room * consistency.work_of(consistency._cells(cells, few.sums[0]), few.sums[0])
         )
         told, _ = made_consistent(few, cells, Cancellation())
         assert told.sums_differ is not all(made)

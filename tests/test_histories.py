@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.backends import Cancellation
+from dpsql.compiler.derivation import cell_sums
 from dpsql.compiler.derivation.cell_sums import told_sums
-from dpsql.gateway import consistency
+from dpsql.errors import QueryCanceled
+from dpsql.gateway import consistency, derivations, histories
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.histories import ToldRelease, made_of_histories, with_histories
 from dpsql.gateway.means import always_valid
@@ -176,17 +179,18 @@ def test_without_noise_nothing_changes(each_wide_engine: Engine, rows: str, boun
 
 
 def test_answers_lie_within_what_is_announced(make_engine: MakeEngine, clinic_policy: Path) -> None:
-    """Of 40 independent users fewer than 72 % of the cells of one kind within 95 % has a probability below 1e-6.
+    """Of 40 independent ledgers fewer than 72 % of the cells of one kind within 95 % has a probability below 1e-6.
 
-    A kind is one cell of each user: 40 independent draws, of which at most 28 lie inside with a probability of 2e-7.
+    A kind is one cell of each ledger, whose users share releases: 40 independent draws, of which at most 28 lie inside
+    with a probability of 2e-7.
     """
     with duckdb.connect(str(clinic_policy.with_name("clinic.duckdb")), read_only=True) as database:
         truth = {sql: {row[:-1]: row[-1] for row in database.execute(sql).fetchall()} for sql in (BY_SEX, BY_AGE, ALL)}
-    engine = make_engine(clinic_policy)
     inside: dict[tuple[str, object], list[bool]] = {}
     halves: dict[str, float] = {}
-    for turn in range(40):
-        session = consistent(engine, f"user {turn}")
+    for _ in range(40):
+        engine = make_engine(clinic_policy)
+        session = consistent(engine, "new")
         for sql in (BY_SEX, BY_AGE, ALL):
             run(session, sql)
         for sql in (BY_SEX, BY_AGE, ALL):
@@ -214,11 +218,54 @@ def test_what_is_too_much_is_answered_without(
     session = consistent(engine, "new")
     first = run(session, BY_SEX)
     run(session, BY_BOTH)
-    monkeypatch.setattr(consistency, "_MOST_WORK", 1)
+    monkeypatch.setattr(histories, "MOST_WORK", 1)
     again = run(session, BY_SEX)
     assert list(again.rows) == list(first.rows)
     assert answered(again).consistent_with == ()
     assert "totals are separate releases" in again.notices[0].message
+
+
+def test_the_newest_releases_are_made_to_add_up(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who buys hundreds of releases for little shall not keep the gateway busy with each later answer."""
+    session = consistent(make_engine(clinic_policy), "new")
+    for sql in (BY_SEX, BY_AGE, BY_BOTH):
+        run(session, sql)
+    assert answered(run(session, BY_BOTH)).consistent_with == (1, 2)
+    monkeypatch.setattr(derivations, "_MOST_ADDED_UP", 2)
+    assert answered(run(session, BY_BOTH)).consistent_with == (2,)
+    monkeypatch.setattr(derivations, "_MOST_GROUPS", 300)
+    assert answered(run(session, BY_BOTH)).consistent_with == ()
+
+
+def test_all_cells_of_an_answer_share_the_time_for_it(clinic_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = Planner(load_policy(clinic_policy))
+    two = f"SELECT {{}} COUNT(*), COUNT(age) {PEOPLE}"
+    first = planner.compile(two.format("sex,") + " GROUP BY sex")
+    told = told_by(planner, two.format(""))
+    query = with_histories(first, lambda _: told, planner.catalog, Cancellation())
+    sexes = ReleasedCells((np.array(["F", "M"], dtype=object),), (np.array([10, 20]),) * 2)
+    cells = {first.releases[0].key: sexes, told[0].release.key: ReleasedCells((), (np.array([40]),) * 2)}
+    (work,) = {
+        consistency.work_of({place: np.arange(1 + place) for place in range(2)}, each.sums) for each in query.histories
+    }
+    assert len(query.histories) == 2
+    for room, is_made in ((2, True), (1.5, False)):
+        monkeypatch.setattr(histories, "MOST_WORK", room * work)
+        made, _ = made_of_histories(query, cells, Cancellation())
+        assert bool(made.histories) is is_made and made.sums_differ is not is_made
+
+
+def test_making_answers_add_up_can_be_stopped(clinic_policy: Path) -> None:
+    planner, stopped = Planner(load_policy(clinic_policy)), Cancellation()
+    first = planner.compile(BY_SEX)
+    query = with_histories(first, lambda _: told_by(planner, ALL), planner.catalog, stopped)
+    stopped.cancel()
+    with pytest.raises(QueryCanceled):
+        with_histories(first, lambda _: told_by(planner, ALL), planner.catalog, stopped)
+    with pytest.raises(QueryCanceled):
+        made_of_histories(query, {}, stopped)
 
 
 def told_by(planner: Planner, *queries: str, **settings: str) -> list[ToldRelease]:
@@ -237,13 +284,13 @@ def test_rows_under_other_bounds_are_no_parts(wide_policy: Path) -> None:
     by = f"SELECT specialty, COUNT(*), SUM(cost) {DOCTORS} GROUP BY 1"
     total = f"SELECT COUNT(*), SUM(cost) {DOCTORS}"
     query = planner.compile(total)
-    found = with_histories(query, lambda _: told_by(planner, by), planner.catalog)
+    found = with_histories(query, lambda _: told_by(planner, by), planner.catalog, Cancellation())
     assert [bool(history.sums) for history in found.histories] == [True, False]
     assert found.sums_differ
     narrow = told_by(planner, by, max_rows_per_group="2")
-    apart = with_histories(query, lambda _: narrow, planner.catalog)
+    apart = with_histories(query, lambda _: narrow, planner.catalog, Cancellation())
     assert not any(history.sums for history in apart.histories) and apart.earlier == ()
-    same = with_histories(planner.compile(by), lambda _: narrow, planner.catalog)
+    same = with_histories(planner.compile(by), lambda _: narrow, planner.catalog, Cancellation())
     assert [[len(each) for each in history.told] for history in same.histories] == [[1], [1]]
 
 
@@ -256,6 +303,17 @@ def test_keys_outside_their_domain_are_in_no_part(wide_policy: Path) -> None:
     assert told_sums([each.description for each in told], cell, asked, planner.catalog) == (2, (), True)
 
 
+def test_a_cell_in_too_many_releases_is_left(clinic_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = Planner(load_policy(clinic_policy))
+    asked = planner.compile(BY_SEX).releases[0].described
+    told = [each.description for each in told_by(planner, BY_SEX, BY_AGE)]
+    assert asked is not None
+    for most, sums in ((3, 2), (2, 0)):  # their total, which nobody was told, is the third
+        monkeypatch.setattr(cell_sums, "_MOST_TOLD", most)
+        count, found, differ = told_sums(told, told[0].cells[0], asked, planner.catalog)
+        assert (len(found), differ, count) == (sums, not sums, most)
+
+
 def test_what_is_raised_by_wide_totals_is_left(wide_policy: Path) -> None:
     text = wide_policy.read_text(encoding="utf-8").replace(
         "epsilon = 1, delta = 1e-9,", "epsilon = 1, delta = 1e-9, wide_share = 0.1,"
@@ -265,13 +323,13 @@ def test_what_is_raised_by_wide_totals_is_left(wide_policy: Path) -> None:
     planner = Planner(load_policy(path))
     query = planner.compile(f"SELECT specialty, COUNT(*) {DOCTORS} GROUP BY 1")
     assert query.wide_totals
-    assert with_histories(query, lambda _: [], planner.catalog).histories == ()
+    assert with_histories(query, lambda _: [], planner.catalog, Cancellation()).histories == ()
 
 
 def test_groups_that_differ_are_left(clinic_policy: Path) -> None:
     planner = Planner(load_policy(clinic_policy))
     first, other = planner.compile(BY_SEX), planner.compile(BY_SEX, epsilon="0.2")
-    query = with_histories(first, lambda _: told_by(planner, BY_SEX, epsilon="0.2"), planner.catalog)
+    query = with_histories(first, lambda _: told_by(planner, BY_SEX, epsilon="0.2"), planner.catalog, Cancellation())
     assert [len(each) for each in query.histories[0].told] == [2]
 
     def cells(*names: str) -> ReleasedCells:
@@ -279,7 +337,7 @@ def test_groups_that_differ_are_left(clinic_policy: Path) -> None:
 
     keys = first.releases[0].key, other.releases[0].key
     fine: Mapping[str, ReleasedCells] = dict(zip(keys, (cells("F", "M", "X"), cells("X", "F", "M")), strict=True))
-    told, made = made_of_histories(query, fine)
+    told, made = made_of_histories(query, fine, Cancellation())
     for key, names in zip(keys, (["F", "M", "X"], ["X", "F", "M"]), strict=True):
         assert made[key].keys[0].tolist() == names
     assert dict(zip(made[keys[0]].keys[0], made[keys[0]].cells[0], strict=True)) == dict(
@@ -287,7 +345,7 @@ def test_groups_that_differ_are_left(clinic_policy: Path) -> None:
     )
     assert not told.sums_differ
     for others in (cells("F", "M"), cells("F", "M", "Y"), cells("F", "M", "M")):
-        told, made = made_of_histories(query, {keys[0]: fine[keys[0]], keys[1]: others})
+        told, made = made_of_histories(query, {keys[0]: fine[keys[0]], keys[1]: others}, Cancellation())
         assert told.sums_differ and made[keys[0]] is fine[keys[0]]
 
 

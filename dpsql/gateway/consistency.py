@@ -31,7 +31,7 @@ from dpsql.compiler.plan.query_plan import CellSum, CompiledQuery
 from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.mechanisms import added, combined, variance
 
-_MOST_WORK = 2 * 10**9
+MOST_WORK = 2 * 10**9
 """The most processor time for one answer, in estimated nanoseconds: matrix operations cannot be interrupted."""
 ROUNDING = 0.25
 """The most variance that rounding adds to a cell."""
@@ -86,7 +86,7 @@ def made_consistent(
     """
     if query.histories:
         return query, tuple(released)
-    room = _MOST_WORK
+    room = MOST_WORK
     changed: list[dict[int, Ints]] = [{} for _ in released]
     noises = [list(planned.noises) for planned in query.releases]
     left = False
@@ -94,12 +94,11 @@ def made_consistent(
         if _of_one_source(query, sums):
             continue  # they add up already
         cancellation.check()
-        solved, work = None, _work(_cells(released, sums), sums)
-        if work <= room:
-            solved, room = _solved(query, released, sums), room - work
+        solved = _solved(query, released, sums, room)
         left |= solved is None
         if solved is None:
             continue
+        room -= work_of(_cells(released, sums), sums)
         places = _places(sums)
         own = {release: added(query.releases[release].noises[cell]) for release, cell in places.items()}
         # Columns that combine several cells treat them as independent.
@@ -133,7 +132,7 @@ def _of_one_source(query: CompiledQuery, sums: Sequence[CellSum]) -> bool:
     return len(sources) == 1 and len(next(iter(sources))) == 1
 
 
-def _work(cells: Mapping[int, Ints], sums: Sequence[CellSum | CellGroups]) -> int:
+def work_of(cells: Mapping[int, Ints], sums: Sequence[CellSum | CellGroups]) -> int:
     """Estimate the nanoseconds of least squares: a matrix inverse with one row per total, and each pair of sums."""
     totals = sum(len(cells[each.whole]) for each in sums)
     parts = max((len(cells[each.part]) for each in sums), default=0)
@@ -145,7 +144,9 @@ def _cells(released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> dict[i
     return {release: released[release].cells[cell] for release, cell in _places(sums).items()}
 
 
-def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> AddedUp | None:
+def _solved(
+    query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum], room: int
+) -> AddedUp | None:
     """Return the cells of one system; None if noise is not independent, or if a cell would become less exact."""
     places = _places(sums)
     drawn_of = [source for release in places for source in _sources(query, release)]
@@ -154,14 +155,14 @@ def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Seque
     cells = _cells(released, sums)
     drawn = {r: float(variance(added(query.releases[r].noises[cell]))) for r, cell in places.items()}
     keys = {release: released[release].keys for release in places}
-    found = added_up(cells, drawn, [with_groups(each, keys) for each in sums])
+    found = added_up(cells, drawn, [with_groups(each, keys) for each in sums], room)
     # The user did not ask for consistency, so no cell may become less exact by it.
     lost = found is not None and any(each > drawn[release] + ROUNDING for release, each in found.least.items())
     return None if lost else found
 
 
 def added_up(
-    cells: Mapping[int, Ints], drawn: Mapping[int, float], sums: Sequence[CellGroups | None]
+    cells: Mapping[int, Ints], drawn: Mapping[int, float], sums: Sequence[CellGroups | None], room: int
 ) -> AddedUp | None:
     """Make cells add up.
 
@@ -169,12 +170,13 @@ def added_up(
         cells: The noisy cells of each release.
         drawn: The variance of their noise.
         sums: Which cells are sums of which others.
+        room: The most work.
 
     Returns:
         The cells; None if a part has no listed total, if it would take too long, or if their sums would overflow.
     """
     known = [each for each in sums if each is not None]
-    if len(known) < len(sums) or _work(cells, known) > _MOST_WORK:
+    if len(known) < len(sums) or work_of(cells, known) > room:
         return None
     if sum(float(np.abs(each).astype(np.float64).sum()) for each in cells.values()) >= MAX_CELL:
         return None  # sums of integers would overflow

@@ -12,7 +12,7 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -43,6 +43,8 @@ _MOST_TRIED = 12
 """Releases whose groups are counted for one that is asked."""
 _MOST_GROUPS = 300_000
 """Groups that these may have together, which bounds the time that it takes."""
+_MOST_ADDED_UP = 30
+"""Releases of a family that are made to add up: the newest, with no more groups than these."""
 _MOST_COMBINED = 8
 """Releases that are combined for one that is asked."""
 _MOST_BESIDE = 6
@@ -142,13 +144,15 @@ class Derivations:
             return derived
         return replace(derived, fresh=query.announcing(tuple(_sharing(query, _derived(query, alone)))))
 
-    def consistent(self, user: str, query: CompiledQuery, catalog: Catalog) -> CompiledQuery:
-        """Return the query with all of the user's releases that its cells must be consistent with."""
+    def consistent(
+        self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
+    ) -> CompiledQuery:
+        """Return the query with the user's newest releases that its cells must be consistent with."""
 
         def told_of(family: str) -> list[ToldRelease]:
             return list(self._told(user, self._handed(user, family, catalog)))
 
-        return with_histories(query, told_of, catalog)
+        return with_histories(query, told_of, catalog, cancellation)
 
     # What the user has
 
@@ -248,11 +252,17 @@ class Derivations:
             self.handed.put(user, known)
         return known.families.get(family, ())
 
-    def _told(self, user: str, handed: Iterable[HandedRelease]) -> Iterator[ToldRelease]:
-        """Yield the releases whose descriptions are stored."""
-        for each in handed:
+    def _told(self, user: str, handed: Sequence[HandedRelease]) -> Iterator[ToldRelease]:
+        """Yield the newest releases whose descriptions are stored."""
+        groups = 0
+        for each in reversed(handed[-_MOST_ADDED_UP:]):
             stored = self._stored(user, each)
-            if stored is not None and len(noises := stored.noises) == len(stored.description.cells):
+            if stored is None:
+                continue
+            groups += stored.groups
+            if groups > _MOST_GROUPS:
+                return
+            if len(noises := stored.noises) == len(stored.description.cells):
                 yield ToldRelease(HeldRelease(each.key, stored.events, each.number), stored.description, noises)
 
     def _stored(self, user: str, handed: HandedRelease) -> StoredRelease | None:

@@ -227,7 +227,7 @@ class Engine:
         derived = self._derivations.derived(user, query, catalog, cancellation)
         if derived is not None and not self.may_read(user, derived):
             derived = None
-        return self._derivations.consistent(user, derived or query, catalog) if consistent else derived
+        return self._derivations.consistent(user, derived or query, catalog, cancellation) if consistent else derived
 
     def _charged(self, user: str, query: CompiledQuery, cancellation: Cancellation, reuse: Reuse) -> Answer:
         """Charge a query, read the releases that it pays for, and answer it.

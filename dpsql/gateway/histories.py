@@ -20,12 +20,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.backends.backend import Texts
+from dpsql.backends.backend import Cancellation, Texts
 from dpsql.compiler.canonical.descriptions import DescribedCell, DescribedRelease, ReleaseDescription
 from dpsql.compiler.derivation.cell_sums import told_sums
 from dpsql.compiler.plan.query_plan import CellHistory, CompiledQuery, HeldRelease, PlannedRelease, SourceCell
 from dpsql.compiler.scope.tables import Catalog
-from dpsql.gateway.consistency import ROUNDING, AddedUp, Ints, added_up, with_groups
+from dpsql.gateway.consistency import MOST_WORK, ROUNDING, AddedUp, Ints, added_up, with_groups, work_of
 from dpsql.gateway.release import ReleasedCells, weighed_mean
 from dpsql.privacy.mechanisms import AddedNoise, added, combined, variance
 
@@ -55,7 +55,7 @@ class ToldRelease:
 
 
 def with_histories(
-    query: CompiledQuery, told_of: Callable[[str], Sequence[ToldRelease]], catalog: Catalog
+    query: CompiledQuery, told_of: Callable[[str], Sequence[ToldRelease]], catalog: Catalog, cancellation: Cancellation
 ) -> CompiledQuery:
     """Return a query with all releases of its user whose cells must be consistent with its sources.
 
@@ -63,6 +63,7 @@ def with_histories(
         query: The query over its sources.
         told_of: The releases of a family that the user has.
         catalog: The relations that the user may name.
+        cancellation: Stops it.
     """
     histories: dict[tuple[object, ...], CellHistory] = {}
     earlier: dict[str, HeldRelease] = {}
@@ -82,6 +83,7 @@ def with_histories(
             for cell in (cells[each] for each in places if each is not None):
                 if (*source.system, cell) in histories:
                     continue
+                cancellation.check()
                 alike = [e for e in told.values() if e.system == source.system and cell in e.description.cells]
                 made, apart = _history(alike, cell, asked, catalog)
                 histories[(*source.system, cell)] = made
@@ -109,7 +111,7 @@ def _history(
 
 
 def made_of_histories(
-    query: CompiledQuery, cells: Mapping[str, ReleasedCells]
+    query: CompiledQuery, cells: Mapping[str, ReleasedCells], cancellation: Cancellation
 ) -> tuple[CompiledQuery, Mapping[str, ReleasedCells]]:
     """Make the cells of all sources of a query consistent with those of the user's other releases.
 
@@ -119,9 +121,11 @@ def made_of_histories(
     """
     changed: dict[str, dict[int, Ints]] = {key: {} for key in cells}
     announced: dict[tuple[str, int], AddedNoise] = {}
+    room = MOST_WORK
     for history in query.histories:
+        cancellation.check()
         means = [_mean(each, cells) for each in history.told]
-        solved = _solved(history, means)
+        solved, room = _solved(history, means, room)
         if solved is None:
             return replace(query, earlier=(), histories=(), sums_differ=True), cells
         noises = [each.noise for told in history.told for each in told]
@@ -200,11 +204,11 @@ def _mean(told: Sequence[SourceCell], cells: Mapping[str, ReleasedCells]) -> _Me
     return _Mean(first.keys, weighed_mean(parts, variances), spread, tuple(orders))
 
 
-def _solved(history: CellHistory, means: Sequence[_Mean | None]) -> AddedUp | None:
-    """Return the consistent cells of a history; None if they cannot be made consistent."""
+def _solved(history: CellHistory, means: Sequence[_Mean | None], room: int) -> tuple[AddedUp | None, int]:
+    """Return the consistent cells of a history, None if they cannot be made consistent, and the work that is left."""
     known = {place: mean for place, mean in enumerate(means) if mean is not None}
     if len(known) < sum(map(bool, history.told)):
-        return None
+        return None, room
     for each in history.sums:
         if each.whole not in known:
             known[each.whole] = _untold(known[each.part], each.keys)
@@ -212,13 +216,15 @@ def _solved(history: CellHistory, means: Sequence[_Mean | None]) -> AddedUp | No
     groups = {place: mean.keys for place, mean in known.items()}
     drawn = {place: known[place].variance for place in tied}
     sums = [with_groups(each, groups) for each in history.sums]
-    solved = added_up({place: known[place].cell for place in tied}, drawn, sums)
+    noisy = {place: known[place].cell for place in tied}
+    solved = added_up(noisy, drawn, sums, room)
     if solved is None:
-        return None
+        return None, room
     alone = {place: mean for place, mean in known.items() if place not in tied}
     cells = {place: mean.cell for place, mean in alone.items()}
     variances = {place: mean.variance for place, mean in alone.items()}
-    return AddedUp(cells | dict(solved.cells), variances | dict(solved.least), variances | dict(solved.whole))
+    whole = AddedUp(cells | dict(solved.cells), variances | dict(solved.least), variances | dict(solved.whole))
+    return whole, room - work_of(noisy, history.sums)
 
 
 def _untold(part: _Mean, keys: tuple[int, ...]) -> _Mean:

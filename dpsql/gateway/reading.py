@@ -154,7 +154,7 @@ class ReleaseReader:
     ) -> Made:
         """Make the rows of a query of the cells of its sources."""
         tables = {read.table: public[read.sql] for read in query.public_reads}
-        query, cells = made_of_histories(query, cells)
+        query, cells = made_of_histories(query, cells, cancellation)
         try:
             released = tuple(self._released(user, planned, cells, cancellation) for planned in query.releases)
         except (InvalidParameter, LimitExceeded):
