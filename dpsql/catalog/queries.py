@@ -448,9 +448,10 @@ def _renamed(columns: Sequence[Out], names: Sequence[str]) -> tuple[Out, ...]:
 def _position(node: exp.Expr, columns: Sequence[Out]) -> int | None:
     """The number of the column of the list that a key names, by number or by name; None where it does not."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal():
-        if not 1 <= int(node.name[:9]) <= len(columns):
+        number = int(node.name.lstrip("0")[:9] or "0")
+        if not 1 <= number <= len(columns):
             raise InvalidSyntax(f"ORDER BY position {node.name} is not in select list")
-        return int(node.name)
+        return number
     if isinstance(node, exp.Column) and len(node.parts) == 1 and isinstance(node.this, exp.Identifier):
         name = name_of(node.this)
         return next((place for place, out in enumerate(columns, 1) if out.name == name), None)

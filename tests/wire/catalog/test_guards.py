@@ -172,6 +172,15 @@ def test_errors_are_those_of_postgresql(shop: Visitors, sql: str, error: type[Er
     assert shop.rows("SELECT 'pg_class'::regclass::oid") == [(1259,)]
 
 
+def test_positions_may_begin_with_zeros(shop: Visitors) -> None:
+    ordered = "SELECT typname FROM pg_type GROUP BY 1 ORDER BY {}"
+    assert shop.rows(ordered.format("000000000001")) == shop.rows(ordered.format("1"))
+    for clause in ("GROUP BY", "ORDER BY"):
+        for position in ("0", "00000000199", "9" * 5000):
+            with pytest.raises(InvalidSyntax, match=f"position {position} is not in select list"):
+                shop.rows(f"SELECT typname FROM pg_type {clause} {position}")
+
+
 def test_names_cannot_leave_their_quotes(shop: Visitors) -> None:
     name = 'x"; DROP TABLE "pg_catalog.pg_class"; --\''
     quoted = name.replace('"', '""')
