@@ -107,7 +107,7 @@ def test_a_new_user_of_many_roles_says_which(clinic_policy: Path, ledger: str) -
     two.write_text(text + role.replace("analyst", "guest").replace("epsilon = 5", "epsilon = 2"), encoding="utf-8")
     with pytest.raises(dpsql.ProgrammingError) as caught:
         dpsql.connect(two, user="ana", ledger=ledger)
-    assert caught.value.hint == "connect(…, role=…) with one of: analyst, guest"
+    assert caught.value.hint == "connect(…, role=…), or --role in a shell, with one of: analyst, guest"
     with dpsql.connect(two, user="ana", role="guest", ledger=ledger) as conn:
         assert conn.cursor().execute("SELECT epsilon_limit FROM dpsql.budget").fetchone() == (2.0,)
     with dpsql.connect(two, user="ana", ledger=ledger) as conn:
@@ -577,7 +577,7 @@ def test_what_was_opened_is_closed_where_connect_fails(
 def test_a_role_that_the_policy_does_not_know_adds_nobody(clinic_policy: Path, ledger: str) -> None:
     with pytest.raises(dpsql.ProgrammingError) as caught:
         dpsql.connect(clinic_policy, user="eve", role="none", ledger=ledger)
-    assert caught.value.hint == "connect(…, role=…) with one of: analyst"
+    assert caught.value.hint == "connect(…, role=…), or --role in a shell, with one of: analyst"
     opened = open_ledger(ledger)
     assert opened.account("eve") is None
     opened.close()

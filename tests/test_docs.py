@@ -238,6 +238,7 @@ def test_the_number_of_queries_is_that_of_a_fresh_analyst(demo: Path) -> None:
         cursor = connection.cursor()
         (fit,) = cursor.execute("SELECT queries_that_fit FROM dpsql.budget").fetchone() or ()
         assert f"says {fit} at ε = 0.1" in text("docs/guarantee.md")
+        assert f"so {fit} such queries" in text("README.md")
         cursor.execute("SET dpsql.epsilon = 1")
         with pytest.raises(Error, match=r"at most 0\.939 is left for one query"):
             cursor.execute("SELECT COUNT(*) FROM visits")

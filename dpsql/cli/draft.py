@@ -125,7 +125,8 @@ def draft_policy(url: str, people: str | None = None) -> str:
     )
     if table is None and (roots := _referred(outline)):
         named = ", ".join(draft.name(path) for path in roots)
-        head += f"\n# Foreign keys refer to: {named}.\n# Run again with --unit TABLE to derive unit_via from them.\n"
+        head += f"\n# Foreign keys refer to: {named}.\n"
+        head += "# If one of these has one row per person, run again with --unit TABLE to derive unit_via from them.\n"
     return "\n".join([head, *("\n".join(draft.lines(each)) + "\n" for each in outline.tables)])
 
 

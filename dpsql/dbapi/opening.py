@@ -70,7 +70,7 @@ def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None)
     if ledger.account(user) is not None:
         return
     names = [known.name for known in policy.roles]
-    hint = f"connect(…, role=…) with one of: {', '.join(names)}"
+    hint = f"connect(…, role=…), or --role in a shell, with one of: {', '.join(names)}"
     if role is None and len(names) > 1:
         raise PolicyViolation(f'user "{user}" is new and needs a role', hint=hint)
     if role is not None and role not in names:
