@@ -9,6 +9,7 @@ from dpsql.compiler.ir.schema import EngineColumn, EngineTable
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import Policy, RowsOf, Table
 from dpsql.policy.engines import POSTGRES, EngineKind
+from dpsql.policy.node import did_you_mean
 from dpsql.sqltypes import SqlType
 
 TablePath = tuple[str, ...]
@@ -79,7 +80,7 @@ def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
         if name not in engine.columns:
             raise InvalidPolicy(
                 f'{policy.path}: tables.{table.name}: the database\'s table has no column "{name}"',
-                hint="It has: " + ", ".join(engine.columns),
+                hint=did_you_mean(name, engine.columns),
             )
     for column in table.columns:
         found = engine.columns[column.name]

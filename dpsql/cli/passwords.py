@@ -19,14 +19,14 @@ password_file_option = click.option(
 
 
 def read_password(password_file: Path | None, *, confirm: bool = True) -> str:
-    """Return the first line of the file, what is typed at a prompt, or the first line of standard input.
+    """Return the first line of the file, the input at a prompt, or the first line of standard input.
 
     Args:
         password_file: The file; None for a prompt or standard input.
-        confirm: Whether it is to be typed twice.
+        confirm: Whether the user must type it twice.
 
     Raises:
-        InvalidParameter: It is empty, or longer than clients can send.
+        InvalidParameter: The password is empty, or longer than clients can send.
     """
     if password_file is not None:
         password = password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
@@ -35,7 +35,10 @@ def read_password(password_file: Path | None, *, confirm: bool = True) -> str:
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise InvalidParameter("the password is empty", hint="Its first line is the password: FILE, or standard input.")
+        raise InvalidParameter(
+            "the password is empty",
+            hint="The password is the first line of standard input, or of a file: --password-file FILE",
+        )
     if len(password.encode()) > MOST_BYTES:
         raise InvalidParameter(
             f"the password is longer than {MOST_BYTES:,} bytes", hint="Some clients cut it off there."

@@ -69,8 +69,8 @@ __all__ = [
 _PREFIX = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _HINT = (
-    "Write sqlite:///ledger.sqlite for a relative path, sqlite:////var/lib/dpsql/ledger.sqlite for an absolute one, or "
-    "for several gateways postgresql://dpsql_gateway@host/ledger"
+    "Write: --ledger sqlite:///ledger.sqlite for a relative path, --ledger sqlite:////var/lib/dpsql/ledger.sqlite for "
+    "an absolute one, or --ledger postgresql://dpsql_gateway@host/ledger"
 )
 
 
@@ -128,10 +128,10 @@ def ledger_file(url: str, *, make: bool = True) -> Path:
     path = url.removeprefix(_PREFIX)
     if not url.startswith(_PREFIX) or not path or path.endswith("/") or path.startswith(":memory:") or "\0" in path:
         # Neither the scheme nor the path is repeated: a URL may hold a password.
-        raise InvalidParameter("the ledger's URL names no ledger", hint=_HINT)
+        raise InvalidParameter("this is not the URL of a ledger", hint=_HINT)
     file = Path(path)
     if not make and not file.exists():
-        raise no_ledger(file)
+        raise no_ledger(file, url)
     return file
 
 

@@ -50,7 +50,7 @@ _LOCK_NAME: Final = re.compile(r"lock (\d{1,18}|[1-8]\d{18})$")
 """In the name of a gateway, the number of its advisory lock: a bigint."""
 _UNREACHABLE: Final = (
     "the server cannot be reached with this URL, or went away before anything was written",
-    "It must run, be the primary, and let the role in; try the same URL with psql, which shows more.",
+    "The server must run, be the primary and accept the role. psql with the same URL shows more: psql URL",
 )
 
 

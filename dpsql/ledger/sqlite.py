@@ -46,7 +46,7 @@ BUSY_SECONDS = 30
 """How long one process waits for another's transaction before it gives up."""
 
 _WRITABLE = "The directory must exist, and the gateway must be able to write to it and to the ledger file."
-_FOREIGN = "Name a dpsql ledger, or a path at which one can be made; if this was one, restore it from a backup."
+_FOREIGN = "Check the path of --ledger. If this file was the ledger, restore it from a backup."
 _HINTS = {
     "SQLITE_BUSY": "Another process holds the ledger: end it, or try again.",
     "SQLITE_FULL": "The disk is full: make room, then ask again.",
@@ -295,14 +295,14 @@ def _check_absent(path: Path, left: list[str], *, make: bool) -> None:
             f'move "{left[0]}" away first.',
         )
     if not make:
-        raise no_ledger(path)
+        raise no_ledger(path, f"sqlite:///{path}")
 
 
-def no_ledger(place: object) -> LedgerUnavailable:
-    """Return that there is no ledger where one is expected."""
+def no_ledger(place: object, url: str = "URL") -> LedgerUnavailable:
+    """Return the error for a missing ledger; its URL is left out if it may contain a password."""
     return LedgerUnavailable(
         f'there is no ledger "{place}"',
-        hint="Name the one that `dpsql serve` was given; or `dpsql ledger init` makes one in which nothing is spent.",
+        hint=f"Check --ledger. To begin a new ledger, in which nothing is spent: dpsql ledger init --ledger {url}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Policies: what an analyst may see of which database, at what price. One TOML file in, one frozen Policy out."""
+"""Policies: which parts of a database analysts may query, and at what price. A TOML file becomes a frozen Policy."""
 
 import os
 from pathlib import Path
@@ -67,7 +67,7 @@ _REQUIRED = ("version", "dataset", "roles", "tables")
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
-    """Return the policy that a TOML file says, wholly validated.
+    """Return the validated policy of a TOML file.
 
     A relative DuckDB path starts from the folder of the path given here (a symlink's own folder, not its
     target's); ${VAR} in the url is taken from the environment.
@@ -97,4 +97,8 @@ def _check_version(root: Node) -> None:
     version = root.source.data.get("version", VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version != VERSION:
         node = Node(root.source, ("version",), version, _POLICY["version"])
-        raise node.wrong(f"this dpsql reads policies of version {VERSION}")
+        is_newer = type(version) is int and version > VERSION
+        raise node.wrong(
+            f"this dpsql reads policies of version {VERSION}",
+            "This policy needs a newer dpsql: pip install --upgrade dpsql" if is_newer else None,
+        )

@@ -72,9 +72,10 @@ def load_tls(certificate: Path, key: Path) -> ServerTls:
         begin = text.index(ssl.PEM_HEADER)
         leaf = ssl.PEM_cert_to_DER_cert(text[begin : text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)])
     except (OSError, ValueError) as error:
+        missing = [str(file) for file in (certificate, key) if not file.exists()]
         raise InvalidParameter(
             f"cannot load TLS certificate {certificate} and key {key}",
-            detail=str(error),
+            detail=f"There is no file {missing[0]}." if missing else str(error),
             hint="Both must be PEM files. The key must belong to the certificate and have no passphrase.",
         ) from error
     return ServerTls(context, end_point_hash(leaf), expiry(leaf), certificate, key)

@@ -191,7 +191,10 @@ def test_a_draft_holds_no_password(run: Run, postgres_server: Server) -> None:
 def test_check_looks_into_the_database(run: Run, policy: Path) -> None:
     assert "3 protected and 2 public" in run("policy", "check", policy).stdout
     policy.write_text(policy.read_text().replace("weight =", "height ="))
-    assert 'no column "height"' in run("policy", "check", policy, status=1).stderr
+    refused = run("policy", "check", policy, status=1).stderr
+    assert 'no column "height"' in refused and 'did you mean "weight"?' in refused
+    policy.with_name("clinic.duckdb").rename(policy.with_name("moved.duckdb"))
+    assert f"{policy}: dataset.url: there is no file" in run("policy", "check", policy, status=1).stderr
 
 
 def test_groups_of_users_are_shown(run: Run, policy: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_ledger_is_made_only_where_that_is_asked_for(policy: Path, run: Run, s
     ledger, anchor = policy.with_name("dpsql-ledger.sqlite"), policy.with_name("ledger.anchor")
     said = run("serve", policy, "--port", 0, status=1).stderr
     assert f'there is no ledger "{ledger}"' in said
-    assert "dpsql ledger init" in said
+    assert f"dpsql ledger init --ledger sqlite:///{ledger}" in said
     assert not ledger.exists()
     served = ("serve", policy, "--port", 0, "--anchor", anchor)
     program = start(*served, "--init-ledger")
@@ -201,7 +201,11 @@ def test_a_port_in_use_is_told(policy: Path, ledger: str, start: Start) -> None:
 def test_two_policies_of_one_name_are_refused(policy: Path, ledger: str, start: Start) -> None:
     program = start("serve", policy, policy, "--port", 0, "--ledger", ledger)
     assert program.end() == 1
-    assert 'dataset.name: "clinic" is served already' in "\n".join(program.err)
+    assert 'dataset.name: "clinic" is served already' in program.err[-2]
+    # Under another name without its cap, a policy over the same people would get a cap of its own.
+    assert (
+        program.err[-1] == 'hint: Write: name = "clinic_2"; if it is about the same people, also: cap = "clinic-people"'
+    )
 
 
 def test_wrong_usage(run: Run, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -216,6 +220,9 @@ def test_what_cannot_be_loaded_is_status_1(run: Run, policy: Path, tmp_path: Pat
     assert "no such file" in run("serve", tmp_path / "no.toml", status=1).stderr
     tls = ("--tls-cert", WIRE / "server.key", "--tls-key", WIRE / "server.crt")
     assert "cannot load TLS certificate" in run("serve", policy, *tls, status=1).stderr
+    tls = ("--tls-cert", WIRE / "server.crt", "--tls-key", tmp_path / "no.key")
+    assert f"detail: There is no file {tmp_path / 'no.key'}." in run("serve", policy, *tls, status=1).stderr
+    assert "Write: --ledger sqlite:///" in run("serve", policy, "--ledger", "ledger.sqlite", status=1).stderr
 
 
 def test_an_idle_client_does_not_hold_up_the_end(policy: Path, ledger: str, start: Start) -> None:

@@ -86,7 +86,7 @@ def test_mistakes_are_status_1(run: Run, policy: Path, arguments: tuple[str, ...
 
 def test_an_empty_password_is_refused(run: Run, policy: Path) -> None:
     refused = run("user", "add", "ana", "--role", "analyst", "--policy", policy, status=1, stdin="\n")
-    assert "the password is empty" in refused.stderr
+    assert "the password is empty" in refused.stderr and "--password-file FILE" in refused.stderr
 
 
 def test_the_ledger_must_be_told_and_exist(run: Run, policy: Path, ledger: Path) -> None:

@@ -138,7 +138,8 @@ def query(new: str, key: str, what: str, hint: str) -> Mistake:
 
 
 TOP = [
-    Mistake("version = 1", "version = 2", "version", "version 1", "write: version = 1"),
+    Mistake("version = 1", "version = 2", "version", "version 1", "needs a newer dpsql"),
+    Mistake("version = 1", "version = 0", "version", "version 1", "write: version = 1"),
     Mistake("version = 1", "version = true", "version", "version 1", "write: version = 1"),
     Mistake("version = 1", "version = 1.0", "version", "version 1", "write: version = 1"),
     Mistake("version = 1\n", "", "", "version is missing", "version = 1"),
