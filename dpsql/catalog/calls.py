@@ -1,6 +1,6 @@
 """calls: calls of functions and aggregates, and windows.
 
-Rule: a function that has no entry does not exist, as PostgreSQL says it; the name of a type is called as a cast to it.
+Rule: a function without an entry does not exist, as in PostgreSQL; the name of a type can be called as a cast to it.
 """
 
 import json
@@ -129,7 +129,7 @@ class Calls(Operations, ABC):
         return self.coerced(arg, OID if kind.name == "regclass" and arg.kind.name in INTEGERS else kind)
 
     def _filled(self, function: CatalogFunction, args: Sequence[Typed]) -> str:
-        """The template with its arguments and what the session says."""
+        """Return the template with its arguments and the session's values."""
         session = self.session
         sqls = [arg.sql for arg in args]
         words = {
@@ -241,7 +241,7 @@ class Calls(Operations, ABC):
         return Typed(self._json_text(arg), named(call.name.removeprefix("to_")))
 
     def _row_to_json(self, call: CatalogCall, scope: NameScope) -> Typed:
-        """The columns of an entry of FROM, which the one argument names."""
+        """Return a row of FROM, which the argument names, as JSON."""
         columns = scope.entry(parts_of(call.args[0])) if isinstance(call.args[0], exp.Column) else None
         if columns is None:
             error = self._no_function(call, self._exprs(call.args, scope))
@@ -290,7 +290,7 @@ class Calls(Operations, ABC):
         return shown if call.over is None else f"{shown} OVER ({self.window(call.over, scope)})"
 
     def window(self, node: exp.Window, scope: NameScope) -> str:
-        """What stands in a window's parentheses."""
+        """Return the SQL inside a window's parentheses."""
         base, spec = node.args.get("alias"), node.args.get("spec")
         if base is not None:
             if name_of(base) not in scope.windows:
@@ -346,9 +346,9 @@ def _frame_bound(node: exp.Expr, side: str) -> str:
 
 
 def _matches(args: Sequence[str]) -> str:
-    """What regexp_matches finds: a list of the groups of each match, or of the match where the pattern has no group.
+    """The SQL of regexp_matches: for each match, the list of its groups, or the match if the pattern has no group.
 
-    DuckDB wants a constant as the number of a group, and refuses one that the pattern lacks: empty groups stand behind.
+    DuckDB requires a constant group number, and refuses one that the pattern lacks: so empty groups are appended.
     """
     text, pattern, *flags = args
     searched = " || ".join(["'(?s)'", *(f"CASE WHEN contains({flag}, 'i') THEN '(?i)' ELSE '' END" for flag in flags)])

@@ -34,15 +34,15 @@ class Typed:
 
 @dataclass
 class TranslationContext:
-    """What the translation of one statement is about.
+    """The state of the translation of one statement.
 
     Attributes:
-        session: Whose session it is.
-        parameters: The placeholders' types as far as they are known.
-        arrays: Those that the client has declared arrays; what of, their place may say otherwise.
-        values: The placeholders' values; None where the statement is only described.
-        count: How many names were made.
-        written: How many characters expressions have so far, those inside them counted again.
+        session: The session of the statement.
+        parameters: The known types of the parameters.
+        arrays: Parameters that the client declared as arrays; their use may determine the element type.
+        values: The values of the parameters; None if the statement is only described.
+        count: The number of names created.
+        written: The number of characters in expressions so far; nested ones count again.
     """
 
     session: CatalogSession
@@ -92,15 +92,15 @@ class Casts:
         self.session = statement.session
 
     def settled(self, typed: Typed) -> Typed:
-        """The expression with a type: text where its place says nothing, but an array if so the client declared it."""
+        """Return the expression with a type: if it is unknown, text or the array type that the client declared."""
         declared = TEXT if typed.parameter is None else self.statement.arrays.get(typed.parameter, TEXT)
         return self.coerced(typed, declared) if typed.kind == UNKNOWN else typed
 
     def coerced(self, typed: Typed, kind: Kind, *, modifier: int = -1) -> Typed:
-        """The expression cast to a type.
+        """Return the expression cast to a type.
 
         Raises:
-            InvalidText: It is a constant that is none of the type.
+            InvalidText: A constant is not of the type.
             DatatypeMismatch: There is no such cast.
         """
         if typed.kind == UNKNOWN and typed.parameter is not None:

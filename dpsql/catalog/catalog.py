@@ -65,7 +65,7 @@ def _own_functions() -> frozenset[str]:
 
 @cache
 def _telling_words() -> frozenset[str]:
-    """Words without one of which no query is the catalog's."""
+    """Return words of which every catalog query contains at least one."""
     relations = {name for schema, name in system_relations() if schema == PG_CATALOG}
     return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA, "array"} | _TYPES
 
@@ -120,7 +120,7 @@ def _is_system(parts: tuple[str, ...]) -> bool:
 
 
 def _relations(query: exp.Query) -> Iterator[tuple[str, ...]]:
-    """The relations that a query names, but for those of WITH."""
+    """Yield the relations that a query names, except CTEs."""
     for table in query.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier):
             parts = parts_of(table)
@@ -143,7 +143,7 @@ def _uses_catalog(query: exp.Query) -> bool:
 
 
 def _is_list(node: exp.Expr) -> bool:
-    """True for an array after ANY and ALL, which the compiler knows."""
+    """True for an array after ANY and ALL, which the compiler supports."""
     return isinstance(node, exp.Any | exp.All) and not isinstance(node.this, exp.Query | exp.Values)
 
 
@@ -186,7 +186,7 @@ class Catalogs:
         return PolicyCatalogProvider(self._of_role(database, role), self.databases(user))
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the memory."""
         with self._lock:
             for made in self._made.values():
                 made.close()
@@ -213,7 +213,7 @@ class Catalogs:
 
 
 class RoleCatalog:
-    """A role's catalog; it is read into an engine of its own when the first query needs it."""
+    """A role's catalog; the first query loads it into an engine of its own."""
 
     def __init__(self, objects: PolicyObjects) -> None:
         self._objects = objects
@@ -241,7 +241,7 @@ class RoleCatalog:
             return self._engine
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the memory."""
         with self._lock:
             if self._engine is not None:
                 self._engine.close()
@@ -299,7 +299,7 @@ class PolicyCatalogProvider:
         values: Sequence[object] | None,
         context: CatalogContext,
     ) -> tuple[TranslationContext, Rendered] | None:
-        """The query in the engine's SQL; None where it is not the catalog's."""
+        """Return the query in the engine's SQL; None if it does not query the catalog."""
         try:
             query = catalog_query(statement.sql, self._role.own, types)
             return None if query is None else self._rendered(query, types, values, context)
@@ -311,7 +311,7 @@ class PolicyCatalogProvider:
             raise LimitExceeded(
                 "the query is nested too deeply", hint="Write long chains of operators in parts."
             ) from None
-        except Exception as error:  # the parser made a tree of another shape than it makes of what is known here
+        except Exception as error:  # the parser returned a tree of an unknown shape
             log_bug(error)
             raise InvalidSyntax("syntax error") from None
 
@@ -322,7 +322,7 @@ class PolicyCatalogProvider:
         values: Sequence[object] | None,
         context: CatalogContext,
     ) -> tuple[TranslationContext, Rendered]:
-        # An array's type depends on where it stands.
+        # The type of an array depends on its use.
         declared = {
             index: UNKNOWN if kind is None or kind is SqlType.UNKNOWN or kind.is_array else of_sql_type(kind)
             for index, kind in enumerate(types)

@@ -67,7 +67,7 @@ _PRIVILEGES: Final = {
 
 
 class CatalogFault(Exception):
-    """Carries an error of ours through DuckDB, which keeps an exception's text alone."""
+    """Carries an error of dpsql through DuckDB, which keeps the text of an exception only."""
 
 
 class CatalogEngine:
@@ -90,16 +90,16 @@ class CatalogEngine:
         self._database.execute("SET lock_configuration = true")
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the memory."""
         self._database.close()
 
     def run(self, sql: str, values: Mapping[str, object], cancellation: Cancellation) -> list[tuple[Any, ...]]:
         """Return the rows of a translated query.
 
         Raises:
-            QueryCanceled: It was stopped.
-            LimitExceeded: It makes more text than there is memory for.
-            Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
+            QueryCanceled: The query was canceled.
+            LimitExceeded: The query needs more memory for text than the limit.
+            Error: The query failed with an error that PostgreSQL has, too, or with an unknown one.
         """
         cursor = self._database.cursor()
         try:
@@ -115,9 +115,9 @@ class CatalogEngine:
             cursor.close()
 
     def _fetched(self, cursor: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
-        """The rows, a few at a time: what is one text to DuckDB is one for each row here."""
+        """Return the rows, a few at a time: Python copies a text for each row that DuckDB stores once."""
         rows: list[tuple[Any, ...]] = []
-        # The others have values of one size each.
+        # All other types have values of a fixed size.
         long = [place for place, (_, kind, *_) in enumerate(cursor.description or ()) if str(kind) not in _SIZED]
         while len(rows) < MAX_ROWS and (some := cursor.fetchmany(min(_FEW, MAX_ROWS - len(rows)))):
             self._memory.take(sum(size_of(row[place]) for place in long for row in some))
@@ -151,7 +151,7 @@ class CatalogEngine:
     # Functions in Python
 
     def _guarded(self, function: Callable[..., object], arity: int) -> Callable[..., Any]:
-        """A function of so many arguments, whose errors come out of DuckDB as they went in."""
+        """Return a function with this number of arguments, whose errors pass through DuckDB unchanged."""
 
         def call(*args: object) -> Any:
             try:

@@ -1,7 +1,7 @@
-"""expressions: PostgreSQL's expressions into DuckDB's, each with its type.
+"""expressions: translates PostgreSQL's expressions into DuckDB's, each with its type.
 
-Rule 1: what is written is built here from names, constants and templates; no text of the query is passed on.
-Rule 2: an operator or function that has no entry does not exist, as PostgreSQL says it.
+Rule 1: the SQL is built from names, constants and templates; no text of the query is passed on.
+Rule 2: an operator or function without an entry does not exist, as in PostgreSQL.
 """
 
 import re

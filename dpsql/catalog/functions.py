@@ -1,10 +1,10 @@
-"""functions: the functions that catalog queries may call: argument types, result, and what DuckDB computes for it.
+"""functions: the functions that catalog queries may call: argument types, result, and their SQL in DuckDB.
 
-The table is functions.tsv. {0} in a template is the first argument, {path} the schemas that names are looked for in;
-a template of = alone is that of compiler/dialects, whose engine this is; aggregates and window functions have DuckDB's
-name. `any`, `anyarray` and `anyelement` are polymorphic as in PostgreSQL, `any0` is the type of the first argument,
-`...` repeats the type before it, and `setof` marks a list that is taken apart into rows. What depends on data (sizes,
-statistics) is NULL, always.
+The table is functions.tsv. In a template, {0} is the first argument and {path} the search path; the template = stands
+for that of compiler/dialects, which use the same engine; aggregates and window functions have DuckDB's names. `any`,
+`anyarray` and `anyelement` are polymorphic as in PostgreSQL, `any0` is the type of the first argument, `...` repeats
+the type before it, and `setof` marks a list that is unnested into rows. Values that depend on data (sizes, statistics)
+are always NULL.
 """
 
 import re
@@ -47,7 +47,7 @@ class CatalogFunction:
     manner: str | None = None
 
     def wanted(self, count: int) -> Sequence[str]:
-        """The names of the types that so many arguments must have; more or fewer if it takes no such number."""
+        """Return the argument types for this number of arguments; fewer or more if the function does not take it."""
         return (*self.args, *self.args[-1:] * (count - len(self.args))) if self.repeats else self.args
 
     def takes(self, kinds: Sequence[Kind]) -> bool:
@@ -87,9 +87,9 @@ def functions() -> Mapping[str, tuple[CatalogFunction, ...]]:
 
 
 def chosen(candidates: Sequence[CatalogFunction], kinds: Sequence[Kind]) -> CatalogFunction | None:
-    """The function that a call with arguments of these types means; None where none fits.
+    """Return the function that matches arguments of these types; None if none matches.
 
-    Of those that take as many of the very types, a constant without a type prefers the one that takes it as text.
+    If several match equally, one that takes an untyped constant as text is preferred.
     """
     return max((one for one in candidates if one.takes(kinds)), key=lambda one: one.fit(kinds), default=None)
 

@@ -186,10 +186,10 @@ def integer_kind(text: str) -> Kind:
 
 
 def common_kind(kinds: Sequence[Kind], what: str) -> Kind:
-    """The one type that CASE, UNION, ARRAY and their like give to several expressions.
+    """Return the common type of several expressions, as for CASE, UNION and ARRAY.
 
     Raises:
-        DatatypeMismatch: There is none.
+        DatatypeMismatch: They have no common type.
     """
     known = [kind for kind in kinds if kind != UNKNOWN]
     chosen = known[0] if known else TEXT
@@ -201,7 +201,7 @@ def common_kind(kinds: Sequence[Kind], what: str) -> Kind:
         elif {kind.name, chosen.name} <= {*OID_TYPES, *INTEGERS}:
             chosen = OID
         elif kind.is_text and chosen.is_text:
-            # A type gives way where it casts to the other implicitly, and the other not to it.
+            # A type is replaced if it casts to the other one implicitly, and not the other way round.
             chosen = kind if chosen.name == "char" or (chosen.name != "text" and kind.name == "name") else chosen
         elif kind.is_array and chosen.is_array:
             chosen = array_of(common_kind([kind_of(kind.element), kind_of(chosen.element)], what))

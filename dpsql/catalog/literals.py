@@ -44,16 +44,16 @@ def interval(span: Span) -> str:
 
 
 def literal(session: CatalogSession, text: str, kind: Kind) -> str:
-    """A constant of a type.
+    """Return the SQL of a constant of a type.
 
     Args:
-        session: Whose session it is: names are looked for along its path, and its time zone is that of timestamps.
-        text: What stands between the quotes.
+        session: The session, for its search path and its time zone.
+        text: The text between the quotes.
         kind: The type.
 
     Raises:
-        InvalidText: The text is none of that type.
-        NumberOutOfRange: It is a number that the type does not have.
+        InvalidText: The text is not of that type.
+        NumberOutOfRange: The number is out of the range of the type.
         Error: It names something that does not exist.
     """
     if kind.is_array:
@@ -104,7 +104,7 @@ def stored(session: CatalogSession, value: Any, kind: Kind) -> Any:
 
 
 def _moment(session: CatalogSession, kind: Kind, text: str) -> object:
-    """A date or timestamp, or the word that stands for one; a timestamptz in UTC."""
+    """Return a date or timestamp, or the word for infinity; a timestamptz is in UTC."""
     word = text.strip().lower()
     if word in _ENDS:
         return word
@@ -119,7 +119,7 @@ def _moment(session: CatalogSession, kind: Kind, text: str) -> object:
 
 
 class _Number(str):
-    """A number as it was written, so that no digit is lost."""
+    """A number in its original digits."""
 
 
 def _loaded(text: str) -> Any:
@@ -142,7 +142,7 @@ def _jsonb(text: str) -> str:
 
 
 def json_part(text: str, key: str, name: str, plain: bool) -> str | None:
-    """The part of JSON under a key or at a place: as JSON, or as the text that it is; None where there is none."""
+    """Return the part of JSON under a key or index, as JSON or as plain text; None if there is none."""
     value = _loaded(text)
     found: Any = _NOTHING
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""memory_limit: how much text a catalog query may make, and the functions that make much of little.
+"""memory_limit: the limit on the text of a catalog query, and the functions whose results can be much longer.
 
-Rule: DuckDB's own limit on memory counts what it keeps, and neither texts on their way nor those in Python; so each
-text that a function gives is counted, and none is made that there is no memory for.
+Rule: DuckDB's own memory limit counts stored data, but neither intermediate texts nor those in Python. So every text
+that a function returns is counted, and none beyond the limit is created.
 """
 
 import re
@@ -49,7 +49,7 @@ class MemoryLimit(threading.local):
         self._left -= size
 
     def fits(self, elements: int) -> bool:
-        """Count a list of so many elements."""
+        """Count a list with this number of elements."""
         self.take(elements * _ELEMENT)
         return True
 
@@ -71,7 +71,7 @@ class MemoryLimit(threading.local):
         return text.replace(old, new)
 
     def replaceable(self, text: str, new: str) -> str:
-        """The text, if a regular expression may put `new` wherever it likes, with what it has found in it."""
+        """Return the text, if there is memory for `new` at every place where a regular expression can match."""
         self.take((len(text) + 1) * (len(new) + 1))
         return text
 

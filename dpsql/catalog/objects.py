@@ -1,8 +1,8 @@
 """objects: a policy's tables, keys and comments as rows of pg_catalog, for one role.
 
-Rule 1: rows are made from the policy alone, and from the declared types of keys that it does not list.
-Rule 2: what the role may not see has no row, and no key leads to it.
-Rule 3: OIDs come from names, so that they are the same in all sessions and for all roles.
+Rule 1: rows depend only on the policy, and on the declared types of keys that it does not list.
+Rule 2: objects that the role may not see have no rows, and no key refers to them.
+Rule 3: OIDs are derived from names, so they are the same in all sessions and for all roles.
 """
 
 import zlib
@@ -162,7 +162,7 @@ class PolicyObjects:
         )
 
     def _key_columns(self, table: Table) -> list[str]:
-        """The columns that name the unit or lead to it, here and from tables that lead here."""
+        """Return the columns that name the unit or lead to it, in this table and from tables that refer to it."""
         names = [] if table.unit_key is None else [table.unit_key]
         names += [here for via in table.unit_via for here, _ in via.on]
         ways = (via for child in self._visible() for via in child.unit_via)
@@ -188,9 +188,9 @@ class PolicyObjects:
             yield Key(name, "f", here, f"{_schema(parent)}.{parent.relation}", self._numbers(parent, pairs))
 
     def _referred(self, table: Table) -> tuple[Table, tuple[tuple[str, str], ...]] | None:
-        """The table that leads to the unit, or the one that has one row for each unit."""
+        """Return the table that leads to the unit, or the one with one row for each unit."""
         if table.unit_via:
-            # Of several ways, each is that of some rows only.
+            # With several ways, each applies to some rows only.
             via = table.unit_via[0]
             parent = self._policy.table(via.table) if len(table.unit_via) == 1 else None
             return (parent, via.on) if parent is not None and parent.name in self._role.tables else None

@@ -1,6 +1,6 @@
-"""operations: what operators do with values of their types, and the types that both sides take.
+"""operations: the operators on each pair of types, and the common type of both sides.
 
-Rule: an operator that has no entry does not exist, as PostgreSQL says it.
+Rule: an operator without an entry does not exist, as in PostgreSQL.
 """
 
 import re
@@ -94,7 +94,7 @@ class Operations(Casts):
         if left.kind.fields and right.kind.fields:
             return Typed(f"({left.sql} {operator} {right.sql})", BOOL)
         a, b = self._alike(left, right, operator, node)
-        # One side stands here for each of many others, in IN and CASE.
+        # With IN and CASE, one side is repeated for each of many others.
         return self.statement.counted(Typed(f"({a.sql} {operator} {b.sql})", BOOL))
 
     def _alike(self, left: Typed, right: Typed, operator: str, node: exp.Expr) -> tuple[Typed, Typed]:
@@ -154,7 +154,7 @@ class Operations(Casts):
             return Typed(f"pow({a}, {b})", FLOAT8)
         kind = FLOAT8 if kind.name == "float4" else kind
         sign = "//" if operator == "/" and kind.name in INTEGERS else operator
-        # The wider type, so that an overflow is none of the engine's; the result is cut back to its own.
+        # The wider type avoids an overflow in the engine; the result is cast back to its own type.
         return Typed(f"CAST(({a} {sign} {b}) AS {kind.storage})", kind)
 
     def _scaled(self, operator: str, left: Typed, right: Typed, node: exp.Expr) -> Typed:
@@ -177,7 +177,7 @@ class Operations(Casts):
 
 
 def _kind_of_moments(operator: str, left: Kind, right: Kind) -> Kind | None:
-    """The type of a sum or difference with a moment or an interval; None where there is no such operator."""
+    """Return the type of a sum or difference with a moment or an interval; None if there is no such operator."""
     if operator == "-" and left.category == right.category == "D":
         return named("int4" if left.name == right.name == "date" else "interval")
     if operator == "+" and left.category != "D":
@@ -190,7 +190,7 @@ def _kind_of_moments(operator: str, left: Kind, right: Kind) -> Kind | None:
 
 
 def _is_short(one: Typed) -> bool:
-    """True of numbers, and of constants as short as their texts: what is made of two such need not be counted first."""
+    """True for numbers and short constants: results of two of these need not be counted first."""
     return (one.kind.name in NUMBERS and one.kind.name != "numeric") or (
         one.kind == UNKNOWN and _SHORT.fullmatch(one.sql) is not None
     )

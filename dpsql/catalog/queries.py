@@ -1,7 +1,7 @@
-"""queries: PostgreSQL's queries into DuckDB's, with the names and types of their columns.
+"""queries: translates PostgreSQL's queries into DuckDB's, with the names and types of their columns.
 
-Rule: inside, every entry of FROM and every column of a subquery has a name of its own, so that DuckDB's rules for
-names decide nothing.
+Rule: in the translation, every entry of FROM and every column of a subquery has a unique name, so that DuckDB's name
+resolution does not matter.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ def system_relation(parts: Sequence[str]) -> Relation | None:
     """The relation of PostgreSQL's own that a name means; without a schema it is one of pg_catalog."""
     if len(parts) > 3:
         return None
-    # The database before the schema can only be the one there is.
+    # A database before the schema must be the current one.
     return system_relations().get((parts[-2] if len(parts) > 1 else PG_CATALOG, parts[-1]))
 
 
 class Queries(Expressions):
-    """Translates queries, and what stands in them."""
+    """Translates queries and their parts."""
 
     def query(self, node: exp.Expr, outer: NameScope | None) -> Rendered:
         """Translate a query; its columns of unknown type are text."""
@@ -128,7 +128,7 @@ class Queries(Expressions):
         _check_width(left, right, word)
         kinds = [common_kind([a.kind, b.kind], word) for a, b in zip(left.columns, right.columns, strict=True)]
         left, right = self._typed(left, kinds), self._typed(right, kinds)
-        # The columns get names of their own: those of the sides may stand for something outside.
+        # The columns get new names: those of the sides may also be names of an outer query.
         columns = tuple(replace(column, sql=self.statement.fresh("c")) for column in left.columns)
         return self._listed(f"({left.sql}) {_operator(node)} ({right.sql})", columns)
 
@@ -261,7 +261,7 @@ class Queries(Expressions):
             case exp.Subquery() if isinstance(inner.this, exp.Table | exp.Subquery) and _is_bare(node):
                 return self._source(inner.this, scope)
             case exp.Subquery() | exp.Values():
-                # It sees WITH and what is around; what stands next to it in FROM only if it is LATERAL.
+                # It sees CTEs and outer queries; it sees other entries of FROM only if it is LATERAL.
                 rendered = self.query(inner, scope if lateral else NameScope(scope.outer, ctes=scope.ctes))
                 sql = f"{'LATERAL ' if lateral else ''}({rendered.sql})"
                 return self._bound(sql, rendered.columns, alias, scope)
@@ -364,7 +364,7 @@ class Queries(Expressions):
     # Joins
 
     def _join(self, left: str, begun: int, node: exp.Expr, scope: NameScope) -> str:
-        """A join of what stands before it, whose entries are those from `begun` on."""
+        """Return a join with the entries before it, from `begun` on."""
         method, side, kind = (str(node.args.get(name) or "").lower() for name in ("method", "side", "kind"))
         on, using = node.args.get("on"), node.args.get("using") or ()
         is_known = method in ("", "natural") and kind in ("", "inner", "outer", "cross") and side in _SIDES
@@ -376,11 +376,11 @@ class Queries(Expressions):
             return f"({left} CROSS JOIN {right})"
         sides = scope.bindings[begun:middle], scope.bindings[middle:]
         if on is not None:
-            # A join's condition sees the two sides and what is around, not what stands next to it in FROM.
+            # A join's condition sees its two sides and outer queries, but not other entries of FROM.
             seen = NameScope(scope.outer, scope.bindings[begun:], list(scope.merged), scope.ctes)
             condition = self.condition(on, seen, "JOIN/ON")
             if side == "left" and len(sides[1]) == 1 and on.find(exp.Select) and not right.startswith("LATERAL"):
-                # Older versions of DuckDB know no subquery in the condition of an outer join.
+                # Older versions of DuckDB do not allow a subquery in the condition of an outer join.
                 name = right.rpartition(" ")[2]
                 return f"({left} LEFT JOIN LATERAL (SELECT * FROM {right} WHERE {condition}) AS {name} ON TRUE)"
         else:
@@ -446,7 +446,7 @@ def _renamed(columns: Sequence[Out], names: Sequence[str]) -> tuple[Out, ...]:
 
 
 def _position(node: exp.Expr, columns: Sequence[Out]) -> int | None:
-    """The number of the column of the list that a key names, by number or by name; None where it does not."""
+    """Return the number of the output column that a key gives, by number or name; None if it is another expression."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal():
         number = int(node.name.lstrip("0")[:9] or "0")
         if not 1 <= number <= len(columns):

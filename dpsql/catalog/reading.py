@@ -94,8 +94,8 @@ def read_query(sql: str) -> exp.Query:
     """Return the tree of a query, which must not be changed.
 
     Raises:
-        InvalidSyntax: The text is not a query of PostgreSQL's grammar, or of a part of it that is not known here.
-        LimitExceeded: It nests too deep, or takes too long to parse.
+        InvalidSyntax: The text is not a query, or has syntax that is not supported here.
+        LimitExceeded: The query is nested too deeply, or takes too long to parse.
     """
     return _kept(sql) if len(sql) <= _MAX_KEPT else _read(sql)
 
@@ -118,7 +118,7 @@ def _read(sql: str) -> exp.Query:
                 node.replace(plain(node))
     except Error:
         raise
-    except Exception:  # the parser made a tree of another shape than it makes of what is understood here
+    except Exception:  # the parser returned a tree of an unknown shape
         raise InvalidSyntax("syntax error") from None
     return tree
 
@@ -127,7 +127,7 @@ _kept = lru_cache(maxsize=_KEPT)(_read)
 
 
 def refusal(node: exp.Expr, part: object = None) -> InvalidSyntax:
-    """The error at the first word of a part; of the node, or of what is around it, where the part has no place."""
+    """Return the syntax error at a part, or at the node or its parent if the part has no position."""
     near: exp.Expr | None = node
     at = position(part) if isinstance(part, exp.Expr) else None
     while at is None and near is not None:
@@ -140,7 +140,7 @@ def refusal(node: exp.Expr, part: object = None) -> InvalidSyntax:
 
 
 def place(node: exp.Expr) -> int | None:
-    """Where a name or an operator stands, from 1."""
+    """Return the 1-based position of a name or an operator."""
     if isinstance(node, exp.Anonymous) and "start" not in node.meta:
         return _before(node, node, ("extract", "position", "substring", "trim"))
     if type(node) not in SIGNS and not isinstance(node, exp.Operator):
@@ -150,7 +150,7 @@ def place(node: exp.Expr) -> int | None:
 
 
 def _before(node: exp.Expr, part: exp.Expr, words: Sequence[str]) -> int | None:
-    """Where the last of these words before a part stands, of which the parser keeps no place."""
+    """Return the position of the last of these words before a part; the parser does not keep it."""
     behind = position(part)
     if behind is None:
         return position(node)
@@ -251,14 +251,14 @@ def parts_of(node: exp.Expr) -> tuple[str, ...]:
 
 
 def only_query(nodes: Sequence[exp.Expr]) -> exp.Expr | None:
-    """The query that is all there is, without parentheses of its own."""
+    """Return the only query of a list, if it has no parentheses of its own; else None."""
     lone = len(nodes) == 1 and isinstance(nodes[0], exp.Query | exp.Values) and not isinstance(nodes[0], exp.Subquery)
     return nodes[0] if lone else None
 
 
 @dataclass(frozen=True)
 class CatalogCall:
-    """A function call, with what may stand in it and behind it; `node` is where errors point to."""
+    """A function call with its arguments and clauses; `node` is the position of errors."""
 
     node: exp.Expr
     parts: tuple[str, ...]

@@ -27,7 +27,7 @@ Row = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column of a relation, and its value in rows that do not say another; the type of a domain is its base type."""
+    """A column of a relation, and its default value; a domain has its base type."""
 
     name: str
     kind: Kind

@@ -21,7 +21,7 @@ class Out:
 
 @dataclass(frozen=True)
 class Rendered:
-    """A query in DuckDB's SQL with its columns; their `sql` is the name they have in it."""
+    """A query in DuckDB's SQL with its columns; the `sql` of each is its name there."""
 
     sql: str
     columns: tuple[Out, ...]
@@ -103,10 +103,10 @@ class NameScope:
         return [binding for binding in self.bindings if qualifier in binding.names]
 
     def star(self, node: exp.Expr) -> Sequence[Out]:
-        """The columns that * stands for.
+        """Return the columns of *.
 
         Raises:
-            UndefinedTable: Its qualifier means nothing.
+            UndefinedTable: There is no entry of its qualifier.
         """
         if not isinstance(node, exp.Column):
             names = {column.name for column in self.merged}
@@ -119,7 +119,7 @@ class NameScope:
         return columns
 
     def entry(self, qualifier: tuple[str, ...]) -> Sequence[Out] | None:
-        """The columns of an entry of FROM, here or outside; None where there is none of the name."""
+        """Return the columns of an entry of FROM, here or in an outer query; None if there is none."""
         found = (binding for scope in self._outward() for binding in scope._qualified(qualifier))
         return next((binding.columns for binding in found), None)
 

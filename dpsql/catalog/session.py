@@ -1,4 +1,4 @@
-"""session: what a catalog query knows of its session."""
+"""session: the session of a catalog query."""
 
 import zlib
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ class CatalogSession:
     """The session of a catalog query.
 
     Attributes:
-        context: What the session tells of itself.
-        databases: Those that the user may open.
-        snapshot: The catalog that its role sees.
+        context: The values that the session provides.
+        databases: The databases that the user may connect to.
+        snapshot: The catalog of its role.
     """
 
     context: CatalogContext
@@ -48,7 +48,7 @@ class CatalogSession:
 
     @cached_property
     def path(self) -> list[str]:
-        """The schemas that names are looked for in: pg_catalog first, unless the path names it."""
+        """Return the schemas that are searched: pg_catalog first, unless the path names it."""
         return self.named_schemas if "pg_catalog" in self.named_schemas else ["pg_catalog", *self.named_schemas]
 
     @property

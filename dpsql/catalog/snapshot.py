@@ -109,7 +109,7 @@ class Snapshot:
         return self._named[what]
 
     def is_visible(self, what: str, oid: int | None, path: str) -> bool | None:
-        """Whether an object is found by its name alone; None where there is no such object."""
+        """Return whether an object is found without its schema; None if there is no such object."""
         found = self.named(what).get(oid or 0)
         if found is None:
             return None
@@ -125,7 +125,7 @@ class Snapshot:
         return self._indexes[what]
 
     def _find(self, what: str, parts: Sequence[str], path: Iterable[str]) -> int | None:
-        """The OID of a name, qualified or looked for along the path."""
+        """Return the OID of a name, qualified or searched along the path."""
         index = self._index(what)
         schemas = [parts[-2]] if len(parts) > 1 else list(path)
         return next((index[schema, parts[-1]] for schema in schemas if (schema, parts[-1]) in index), None)
@@ -149,7 +149,7 @@ class Snapshot:
         raise error(f'{names.get(kind, kind[3:])} "{text}" does not exist')
 
     def look_up(self, kind: str, text: str, path: str) -> int | None:
-        """As oid_of, but None where there is none."""
+        """Return the OID as oid_of does, but None if there is none."""
         schemas = path.split(",")
         match kind:
             case "regtype":
@@ -256,7 +256,7 @@ class Snapshot:
         return ", ".join(quote_identifier(self._columns[relation, number]) for number in listed)
 
     def index_definition(self, oid: int | None, column: int | None, path: str) -> str | None:
-        """pg_get_indexdef; a column from 1 on gives that column alone."""
+        """pg_get_indexdef; with a column number from 1, only that column."""
         row = self._row("pg_index", oid)
         if not row or column is None:
             return None

@@ -61,8 +61,8 @@ def show(
 ) -> None:
     """Show each user's budget, those that groups of users share, and the cap over all users.
 
-    Under zcdp, "spent" is the share of the budget that is spent, times epsilon. What is left of the cap is for the
-    data owner: users are never told.
+    Under zcdp, "spent" is the share of the budget that is spent, times epsilon. What is left of the cap is shown to the
+    data owner only, never to users.
 
     --compare reports what the same queries would amount to under other analyses, and --plot draws it for the budget
     shown last: all users together, or the one named. No report gates anything.
@@ -155,7 +155,7 @@ def _with(epsilon: Fraction, delta: Fraction, status: BudgetStatus) -> list[str 
 def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
     """List the charges with their queries, and what the owner changed with the reasons, oldest first.
 
-    Queries are shown as they were asked, with the constants in them.
+    Queries are shown with their original text, including constants.
 
     Example:
       dpsql budget history --user ana --policy clinic.toml

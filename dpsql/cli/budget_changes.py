@@ -29,14 +29,14 @@ _delta = click.option(
 
 
 def _of_a_budget(command: F) -> F:
-    """Give a command the options that say whose budget of which policy is changed, and why."""
+    """Give a command the options for the budget, the policy and the reason."""
     for option in (ledger_option, _reason, _policy, _cap, _user_group, _user):
         command = option(command)
     return command
 
 
 def _of_a_freeze(command: F) -> F:
-    """Give a command the options that say who is frozen, and why."""
+    """Give a command the options for the frozen users and the reason."""
     for option in (finding_ledger, _reason, _everybody, _user_group, _user):
         command = option(command)
     return command
@@ -49,8 +49,8 @@ def _of_a_freeze(command: F) -> F:
 def grant(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
     """Give a user or a group more than the policy says.
 
-    What is granted is kept beside the policy's budget: where the policy changes, the difference stays. The cap over all
-    users is changed in the policy alone.
+    The grant is added to the policy's budget, and stays if the policy changes. The cap over all users is changed in
+    the policy only.
 
     Example:
       dpsql budget grant --user ana --epsilon 1 --reason "asked for one more table" --policy clinic.toml
@@ -67,7 +67,7 @@ def grant(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | Non
 @click.option("--epsilon", required=True, metavar="E", help="By how much epsilon is lowered.")
 @_delta
 def lower(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
-    """Give a user or a group less than now; what is spent stays spent.
+    """Reduce the budget of a user or a group; spent budget stays spent.
 
     Example:
       dpsql budget lower --user-group team --epsilon 2 --reason "two have left" --policy clinic.toml
@@ -84,8 +84,8 @@ def lower(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | Non
 def reset(reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
     """Let a user or a group spend the whole budget again.
 
-    What is guaranteed before and after a reset ADDS UP: after n resets, n + 1 budgets may be lost. The cap over all
-    users goes on counting.
+    The guarantees before and after a reset ADD UP: after n resets, up to n + 1 budgets may be spent. The cap over all
+    users is not reset.
 
     Example:
       dpsql budget reset --user ana --reason "a new study, approved" --policy clinic.toml
@@ -103,7 +103,7 @@ def reset(reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
 @click.command(cls=Command)
 @_of_a_freeze
 def freeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any) -> None:
-    """Refuse every query of a user, of a group's members or of everybody, until they are let go.
+    """Refuse every query of a user, of a group's members or of all users, until they are unfrozen.
 
     Example:
       dpsql budget freeze --all-users --reason "the release is being checked" --policy clinic.toml
@@ -117,7 +117,7 @@ def freeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any) -
 @click.command(cls=Command)
 @_of_a_freeze
 def unfreeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any) -> None:
-    """Let those who were frozen ask again, whoever froze them.
+    """Allow the queries of frozen users again.
 
     Example:
       dpsql budget unfreeze --all-users --reason "checked" --policy clinic.toml

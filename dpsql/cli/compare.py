@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _parse_delta(ctx: click.Context, param: click.Parameter, text: str | None) -> Fraction | None:
-    """Return a δ exactly as it is written."""
+    """Return the exact value of δ."""
     if text is None:
         return None
     try:
@@ -64,13 +64,13 @@ def comparing(command: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was asked for.
+    """The requested comparison.
 
     Attributes:
         table: Whether all budgets are compared in writing.
-        delta: At which δ; None for each budget's own.
-        units: For so many privacy units together too; None for one alone.
-        plot: Where the last of the budgets is drawn; None for nowhere.
+        delta: The δ of the reports; None for each budget's own.
+        units: A number of privacy units for group privacy; None for one unit only.
+        plot: The file for the plot of the last budget; None for no plot.
     """
 
     table: bool
@@ -97,12 +97,12 @@ class BudgetHistory:
 
 
 def compared(ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], asked: Comparison) -> Iterator[str]:
-    """Yield the lines of the comparison that was asked for, and draw what is to be drawn; nothing if nothing is.
+    """Yield the lines of the requested comparison, and draw the requested plot.
 
     Args:
         ledger: Where the charges are.
-        statuses: The budgets as they are shown, each with its name; what is drawn is the last.
-        asked: What is wanted.
+        statuses: The budgets with their names; the last one is drawn.
+        asked: The requested comparison.
     """
     if asked.plot is not None:
         check_plot(asked.plot)

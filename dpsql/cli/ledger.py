@@ -125,8 +125,8 @@ def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
 def backup(file: Path, ledger: str | None, policy: Path | None) -> None:
     """Copy the ledger, in use or not, to the new FILE, and verify the copy.
 
-    A copy that is put back has forgotten what was spent since. All users are frozen in it, until you have compared it
-    with the hash that was noted last (`verify --head`) and run: dpsql budget unfreeze --all-users
+    A restored copy lacks everything that was spent after the backup. So all users are frozen in it. Compare it with the
+    last hash that you noted (`verify --head`), and then run: dpsql budget unfreeze --all-users
 
     Example:
       dpsql ledger backup ledger-monday.sqlite --policy clinic.toml
@@ -140,8 +140,8 @@ def backup(file: Path, ledger: str | None, policy: Path | None) -> None:
 def copy(target: str, ledger: str | None, policy: Path | None) -> None:
     """Copy the ledger to URL, a new file or a database without one, and verify the copy.
 
-    So a ledger moves from a file to PostgreSQL, or back. Stop the gateways first, and let none use the old one again:
-    each of the two would let the budgets be spent.
+    Use it to move a ledger from a file to PostgreSQL, or back. Stop the gateways first, and never use the old ledger
+    again: with two ledgers, each budget could be spent twice.
 
     Example:
       dpsql ledger copy postgresql://ledger_owner@host/ledger --ledger sqlite:///dpsql-ledger.sqlite
@@ -152,9 +152,9 @@ def copy(target: str, ledger: str | None, policy: Path | None) -> None:
 @ledger.command()
 @finding_ledger
 def migrate(ledger: str | None, policy: Path | None) -> None:
-    """Bring a ledger that an older dpsql wrote to this version; nothing else may have it open.
+    """Upgrade the ledger of an older dpsql to this version; no other process may have it open.
 
-    The records stay as they are. A copy of a file as it was stays beside it; of a database, take a dump before.
+    The records do not change. A file is copied first, and the copy stays next to it; dump a database before you start.
 
     Example:
       dpsql ledger migrate --ledger sqlite:///dpsql-ledger.sqlite

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def log_to_stderr(log_format: str) -> None:
-    """Write the log to standard error: what dpsql does from INFO on, what libraries say from WARNING on."""
+    """Write the log to standard error: messages of dpsql from INFO, and of libraries from WARNING."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     root = logging.getLogger()
@@ -41,7 +41,7 @@ def _log_uncaught(caught: Any) -> None:
 
 
 class TextLines(logging.Formatter):
-    """Time, level and message, in one line whatever is in it; of an exception its type only."""
+    """Time, level and message in exactly one line; for an exception, its type only."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

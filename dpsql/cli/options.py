@@ -37,15 +37,15 @@ policy_option = click.option(
 
 
 def finding_ledger(command: F) -> F:
-    """Give a command the options --ledger and --policy, of which one must be there."""
+    """Give a command the options --ledger and --policy, one of which is required."""
     return ledger_option(policy_option(command))
 
 
 def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
-    """Return the ledger's URL: the one given, or else the one beside the policies.
+    """Return the ledger's URL: the given one, or else the one next to the policies.
 
     Raises:
-        click.UsageError: Neither tells which ledger is meant.
+        click.UsageError: Neither determines the ledger.
     """
     urls = {ledger} if ledger else {default_ledger(policy) for policy in policies}
     if not urls:
@@ -57,7 +57,7 @@ def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
 
 @contextmanager
 def opened_ledger(ledger: str | None, policy: Path | None, *, make: bool = True) -> Iterator[Ledger]:
-    """Open the ledger that the options name, made if there is none yet: then it says so."""
+    """Open the ledger of the options; it is created, with a message, if it does not exist."""
     opened = open_ledger(named_ledger(ledger, policy), make=make)
     try:
         if make and opened.head().records == 0:
@@ -69,7 +69,7 @@ def opened_ledger(ledger: str | None, policy: Path | None, *, make: bool = True)
 
 @contextmanager
 def existing_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
-    """Open the ledger that the options name; a new, empty one would say nothing about what was spent."""
+    """Open the existing ledger of the options; a new, empty one would show no spending."""
     with opened_ledger(ledger, policy, make=False) as opened:
         yield opened
 
@@ -85,10 +85,10 @@ def named_ledger(ledger: str | None, policy: Path | None) -> str:
 
 
 def exact_number(name: str, text: str) -> Fraction:
-    """Return the number that an option says, exactly.
+    """Return the exact number of an option.
 
     Raises:
-        InvalidParameter: It says none.
+        InvalidParameter: It is not a number.
     """
     try:
         value = Decimal(text.strip())

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 @ledger_option
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def profile(policy: Path, epsilon: str, ledger: str | None, format: str) -> None:
-    """Make a profile: how many rows people have, by which the bounds of each query are chosen.
+    """Make a profile: the numbers of rows of people, from which the bounds of queries are chosen.
 
-    The rows of each person are numbered, in all and in each group of each public key, and counted by their number, with
-    differential privacy. That is charged to the cap over all users, and to no user; the charge stands whatever comes of
-    it. The ledger keeps the profile for this data_version. A gateway reads it once it is started again: for each query
-    it then takes the bounds, none wider than the policy's, for which bias and noise together are expected to be least.
+    The rows of each person are numbered, in total and in each group of each public key. The noisy numbers of rows by
+    number are charged to the cap over all users, and to no user, even if the command fails later. The ledger keeps
+    the profile for this data_version. A gateway reads it when it starts. For each query it then chooses the bounds,
+    none wider than the policy's, with the smallest expected error from bias and noise.
 
-    Users are then promised what their budgets say beyond the policy and its profiles; dpsql budget show has the sum.
+    The budgets of users then hold beyond the policy and its profiles; dpsql budget show prints the sum.
 
     Example:
       dpsql policy profile clinic.toml --epsilon 0.2
@@ -58,7 +58,7 @@ def _head(dataset: str, made: "MadeProfile") -> Iterator[str]:
 
 
 def drop_lines(tables: Sequence[TableProfile]) -> Iterator[str]:
-    """Say, table by table, which share of the rows each bound drops."""
+    """Yield, for each table, the share of rows that each bound drops."""
     for table in tables:
         yield f"\n{table.table}: share of rows that a contribution bound drops"
         names = ("rows of one unit", *map(str, table.bounds), "± (95 %)")

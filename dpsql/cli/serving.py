@@ -104,7 +104,7 @@ def serve_gateway(
 
 
 def check_start(ledger: Ledger, operation: ServeOptions) -> None:
-    """Tell what is wrong with the ledger, the clock or the options now, not with the first query."""
+    """Check the ledger, the clock and the options at the start, not with the first query."""
     host = operation.host
     if operation.tls is None and not is_loopback(host):
         _LOG.warning("without TLS on %s: anyone on the network can read and alter answers; see --tls-cert", host)
@@ -117,7 +117,7 @@ class Service:
     """The parts of a process that serves clients.
 
     Args:
-        databases: What is served.
+        databases: The served databases.
         ledger: The accounts and budgets.
         operation: How to serve.
         rate_limit: How many statements a user may send.
@@ -127,7 +127,7 @@ class Service:
     Attributes:
         operation: How to serve.
         ledger: The accounts and budgets.
-        metrics: What is counted.
+        metrics: The counters.
         server: Serves the clients.
         reloading: Loads the policies again.
     """
@@ -238,7 +238,7 @@ def show_failures(metrics: Metrics, failing: Set[str], databases: Collection[str
 
 
 def _end_after(seconds: float) -> None:
-    """End the program whatever still runs: who waits for it would kill it. What was charged is durable."""
+    """End the program after a time, even if threads still run. Charges are durable."""
 
     def end() -> None:
         _LOG.error("a statement did not end in time; the process exits without it")
@@ -298,7 +298,7 @@ async def listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> 
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[None]:
-    """Raise InvalidParameter for what the system says of an address that cannot be listened on."""
+    """Raise InvalidParameter if the address cannot be listened on."""
     try:
         yield
     except OSError as error:
@@ -362,13 +362,13 @@ async def _reload_when_told(told: asyncio.Event, service: Service, paths: Sequen
 
 
 def make_decoy_secret(ledger: Ledger) -> bytes | None:
-    """What unknown users' salts are derived from: the same after every start, and known to the ledger's owner alone."""
+    """The secret for salts of unknown users: equal after every start, and known to the ledger's owner only."""
     first = next(iter(ledger.export()), None)
     return hashlib.sha256(f"decoy {first['hash']}".encode()).digest() if first is not None else None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own, which nobody outside reaches."""
+    """Return whether an address is a loopback address, which other machines cannot reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

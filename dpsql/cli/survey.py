@@ -1,6 +1,6 @@
-"""What a policy's bounds cut off the data it is about: exact counts, for the eyes of the data owner alone.
+"""Exact counts of the rows that a policy's bounds drop, for the data owner only.
 
-Rule: these counts are printed where the command was given, and go nowhere else: no client, ledger or log sees them.
+Rule: these counts are only printed by the command: no client, ledger or log receives them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +37,9 @@ class SurveyFinding:
     """Something that a table's rows show about the policy.
 
     Attributes:
-        column: Where; None for the table as a whole.
-        count: How many rows or units.
-        what: What is the matter with them.
+        column: The column; None for the table as a whole.
+        count: The number of rows or units.
+        what: The problem.
     """
 
     column: str | None
@@ -49,14 +49,14 @@ class SurveyFinding:
 
 @dataclass(frozen=True)
 class TableSurvey:
-    """What was counted in one protected table.
+    """The counts of one protected table.
 
     Attributes:
         table: The table.
         rows: Its rows.
         units: The units that they lead to.
-        one_row: True where the engine itself enforces that a unit has one row.
-        findings: What is cut off, or looks wrong.
+        one_row: True if the engine enforces that a unit has one row.
+        findings: Dropped rows and suspicious values.
     """
 
     table: Table

@@ -116,9 +116,9 @@ def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role
 
 
 def changed(budget: Budget, epsilon: Fraction, delta: Fraction) -> Budget:
-    """Return a budget with so much more (or less, if negative), within what a policy could say.
+    """Return a budget raised by the given amounts (lowered, if negative), within the limits of policies.
 
-    A budget of the pure accountant has no delta, whatever is added.
+    The pure accountant has no delta, so its budget gets none.
     """
     most = Fraction(0) if budget.accountant is Accountant.PURE else Fraction(MOST_DELTA)
     least = Fraction(0) if budget.delta == 0 else Fraction(LEAST_DELTA)
@@ -186,7 +186,7 @@ def _selection_share(node: Node, accountant: Accountant) -> Fraction:
         return share
     if not accountant.selects:
         raise node.wrong(f"the {accountant.value} accountant does not split delta", "remove selection_share")
-    # Neither part may be so small that it is none.
+    # Each part must be large enough to be used.
     return node.number_between(LEAST_SHARE, MOST_SHARE)
 
 
@@ -237,7 +237,7 @@ def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fract
     hint = f"write: delta = {float(available / _QUERIES_WITH_PRIVATE_KEYS):.1g}"
     if delta == 0 and _needs_delta(tables):
         raise node.wrong("delta is 0, and every group key of these tables is private", hint)
-    # Without private keys nothing is ever charged for them: any delta will do.
+    # Without private keys no delta is charged: any value is valid.
     if delta > available and _selects_groups(tables):
         what = f"delta = {node.shown()} exceeds the budget's delta for private keys"
         none = "write: delta = 0, or give the budget a selection_share"

@@ -125,7 +125,7 @@ def _memory(node: Node) -> int:
 
 
 def _spill(node: Node, url: Node, folder: Path) -> str:
-    """Return a directory; it is not among the data, where what is written would be a new file."""
+    """Return a directory outside the data, because files in the data's directory would be read as data."""
     engine, spill = read_engine(url), _resolved(node, node.text(), folder)
     if engine is PARQUET and spill.is_relative_to(_resolved(url, engine.location(_expanded(url)), folder)):
         raise node.wrong("the spill directory must not be in the folder of the data", _DATASET["spill"])
@@ -160,7 +160,7 @@ def _url(node: Node, folder: Path) -> str:
 
 
 def _expanded(node: Node) -> str:
-    """Return the url with the environment's values; no message about it may show any of it."""
+    """Return the url with the values of environment variables; no message may show any of it."""
     try:
         url = filled_in(node.text())
     except NotFilledIn as error:

@@ -6,15 +6,15 @@ from typing import Final
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine, as far as a policy must know it.
+    """An engine, as policies describe it.
 
     Attributes:
-        name: What people call it.
-        schemes: What its urls begin with; the first is the one to write.
+        name: Its product name.
+        schemes: The prefixes of its urls; the first one is preferred.
         example: A url of it.
-        default_schema: The schema of tables that name none.
-        is_file: True where a url is the scheme, `:///` and the path of what is opened in this process: such an engine
-            has the memory and the threads that the policy says, reads files, and keeps prepared tables next to them.
+        default_schema: The schema of tables without a schema.
+        is_file: True if a url is the scheme, `:///` and the path of data that this process opens: such an engine has
+            the memory and the threads that the policy says, reads files, and keeps prepared tables next to them.
     """
 
     name: str
@@ -33,11 +33,11 @@ class EngineKind:
         return f"{self.schemes[0]}:{'///' if self.is_file else '//'}"
 
     def has_location(self, url: str) -> bool:
-        """Whether a url that begins with a scheme of the engine goes on as it should."""
+        """Return whether a url with a scheme of the engine is complete."""
         return not self.is_file or (url.startswith(self.start) and url != self.start)
 
     def location(self, url: str) -> str:
-        """The path that a url names, or the url of a server as it is."""
+        """Return the path of a url, or the whole url of a server."""
         return url.removeprefix(self.start) if self.is_file else url
 
 
@@ -51,7 +51,7 @@ ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, POSTGRES) for s
 
 
 class UnknownEngine(Exception):
-    """No engine has such urls; the message says what urls begin with, and `hint` which they could be."""
+    """No engine has such urls; the message lists the prefixes of urls, and `hint` gives examples."""
 
     def __init__(self) -> None:
         engines = list(dict.fromkeys(ENGINES.values()))

@@ -1,4 +1,4 @@
-"""`[tables.NAME] files`: the files that are a table, and the types of what no file says the type of."""
+"""`[tables.NAME] files`: the files of a table, and the types of columns that files do not give."""
 
 import re
 
@@ -28,13 +28,13 @@ _FOREIGN = frozenset('\\[]{}"')
 
 
 def read_files(keys: dict[str, Node], table: Node, name: str, engine: EngineKind) -> Files | None:
-    """Return the files that a table is: those that it names, or those of its own name in a folder of Parquet files.
+    """Return the files of a table: those that it lists, or those of its name in a folder of Parquet files.
 
     Args:
-        keys: Of the table.
+        keys: The keys of the table.
         table: The table.
         name: Its name.
-        engine: What the dataset's url names.
+        engine: The engine of the dataset's url.
     """
     if "files" in keys:
         if not engine.is_file:
@@ -54,7 +54,7 @@ def read_files(keys: dict[str, Node], table: Node, name: str, engine: EngineKind
 
 
 def is_plain(path: str) -> bool:
-    """True for the path of a file that DuckDB takes for nothing but that."""
+    """Return True if DuckDB reads the path as that of one plain file."""
     return path.isprintable() and not _FOREIGN & set(path)
 
 

@@ -1,7 +1,7 @@
 """The line of each key of a TOML text, and limits on what the parser is given.
 
-tomllib tells no lines, and its time and memory grow with the square of a key's parts (a 400 kB key exhausts the
-machine), its stack with nesting. The limits hold for any text, TOML or not; the lines are right for valid TOML.
+tomllib gives no lines. Its time and memory grow with the square of a key's parts (a 400 kB key exhausts the machine),
+and its stack with nesting. The limits hold for any text, TOML or not; the lines are right for valid TOML.
 """
 
 import re
@@ -32,11 +32,11 @@ _SHORT_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"
 
 
 class Oversized(Exception):
-    """The text goes beyond a limit.
+    """The text exceeds a limit.
 
     Attributes:
-        line: Where.
-        hint: How to stay within it.
+        line: The line.
+        hint: A way to stay within the limit.
     """
 
     def __init__(self, line: int, what: str, hint: str) -> None:
@@ -88,13 +88,13 @@ def key_lines(text: str) -> dict[Key, int]:
 
 @dataclass
 class _Frame:
-    """A bracket that is open, or the text as a whole.
+    """An open bracket, or the whole text.
 
     Attributes:
-        prefix: The key of what is in it.
-        index: The place of the element that is read, in an array; None elsewhere.
-        parts: The key that is read.
-        key: The key whose value is read; None while the key itself is.
+        prefix: The key of the bracket.
+        index: In an array, the index of the current element; else None.
+        parts: The parts of the current key.
+        key: The key whose value is being read; None while a key is read.
     """
 
     prefix: Key

@@ -1,4 +1,4 @@
-"""What a policy says, as frozen values: made by load_policy alone, wholly validated before they exist."""
+"""The content of a policy as frozen values; only load_policy makes them, after validation."""
 
 import enum
 import hashlib
@@ -35,7 +35,7 @@ def can_be_key(sql_type: SqlType) -> bool:
 
 
 class MechanismChoice(enum.StrEnum):
-    """The noise that a role's queries get unless the analyst says otherwise."""
+    """The noise of a role's queries, unless the analyst sets another one."""
 
     AUTO = "auto"
     LAPLACE = "laplace"
@@ -44,10 +44,10 @@ class MechanismChoice(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RenewalWindow:
-    """How often a budget renews: every so many days, or with the calendar month.
+    """The period after which a budget renews: a number of days, or the calendar month.
 
     Attributes:
-        days: The length; None for the calendar month.
+        days: The number of days; None for the calendar month.
     """
 
     days: int | None
@@ -79,15 +79,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class QueryDefaults:
-    """What one query costs unless the analyst says otherwise, and the most that it may cost.
+    """The price of one query, unless the analyst sets another one, and the highest price allowed.
 
     Attributes:
         epsilon: Price of a query.
-        delta: What a query with private keys pays on top; 0 where there is none to pay with.
+        delta: The extra price of a query with private keys; 0 if the budget has no delta for them.
         mechanism: The kind of noise.
         max_epsilon: The highest price that an analyst may set.
-        wide_share: The part of a query's price that wide totals pay, which tell how much bounding drops.
-        derives: Whether earlier releases may be added up for an answer.
+        wide_share: The part of a query's price that buys wide totals, which show how much bounding drops.
+        derives: Whether answers may be derived from earlier releases.
     """
 
     epsilon: Fraction
@@ -110,7 +110,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class UserGroup:
-    """Users who share a budget: what a member is handed is charged to it, and to the member's own budget."""
+    """Users who share a budget: a member's charges count against it and against the member's own budget."""
 
     name: str
     budget: Budget
@@ -145,12 +145,12 @@ class PolicyColumn:
         lower: Values below are raised to it: a Fraction for numbers, a date, a naive datetime (timestamp)
             or one in UTC (timestamptz). None exactly if upper is None.
         upper: Values above are lowered to it.
-        step: The grid that values are rounded to before they are added; None if not said, or not a number.
+        step: The grid that values are rounded to before they are added; None if there is none, or for other types.
         values: The whole domain: str (uuid too), int, Fraction (decimal), bool or date.
         values_from: The public table and column that hold the domain.
         description: A comment for clients.
         nullable: Whether the column may hold NULL.
-        collected_by: How its answers were randomized when they were given; None if they were not.
+        collected_by: The randomized response that collected its values; None if there was none.
     """
 
     name: str
@@ -194,7 +194,7 @@ class UnitVia:
 
 
 class FileFormat(enum.StrEnum):
-    """What is in files."""
+    """The format of files."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -204,12 +204,12 @@ class FileFormat(enum.StrEnum):
 
     @property
     def has_types(self) -> bool:
-        """True if the files say the types of their columns."""
+        """Return True if the files contain the types of their columns."""
         return self not in (FileFormat.CSV, FileFormat.JSON)
 
     @property
     def has_snapshots(self) -> bool:
-        """True for a table format: its own metadata say which files are the table, and never change."""
+        """Return True for a table format, whose metadata determine the files of the table and never change."""
         return self in (FileFormat.DELTA, FileFormat.ICEBERG)
 
 
@@ -230,14 +230,14 @@ class FileColumn:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files that are a table.
+    """The files of a table.
 
     Attributes:
-        format: What is in them.
-        paths: Where they are, below the folder of the data: patterns, in which * is any name and ** any folders. One
-            folder of a Delta table, or one metadata file of an Iceberg table.
-        columns: Of CSV and JSON those that are read, as their types; of others types that the files must have.
-        hive: Columns that are in folders' names, as year=2024.
+        format: Their format.
+        paths: Their paths below the folder of the data: patterns, in which * is any name and ** any folders. For Delta,
+            the folder of the table; for Iceberg, one metadata file.
+        columns: For CSV and JSON, the columns to read and their types; for others, the types that files must have.
+        hive: Columns in the names of folders, as in year=2024.
     """
 
     format: FileFormat
@@ -261,19 +261,19 @@ class Table:
     A protected table has either unit_key or unit_via, and all three bounds; a public one has none of them.
 
     Attributes:
-        name: The policy's name of it, with the schema if the policy says one ("sales.orders").
-        schema: The schema that the name says; None for the dataset's.
-        public: True if its rows belong to nobody.
+        name: Its name in the policy, with the schema if the policy has one ("sales.orders").
+        schema: The schema in the name; None for the dataset's schema.
+        public: True if its rows belong to no unit.
         unit_key: The column that names the unit; it need not be among the columns.
-        unit_via: The ways to the unit where the table has no such column; each row goes one of them at the most.
+        unit_via: The ways to the unit of a table without such a column; each row follows at most one of them.
         description: A comment for clients.
-        rows_per_unit: Rows of one unit that count.
-        groups_per_unit: Groups that one unit may touch; at most max_rows.
-        rows_per_group: Rows of one unit that count within a group; at most max_rows.
-        min_units: Groups of fewer units are not shown; 1 for no such rule.
-        within_unit: Keys of which all rows are said to be of one unit: joins on them compare the units, too.
+        rows_per_unit: The bound of one unit's rows.
+        groups_per_unit: The bound of one unit's groups; at most max_rows.
+        rows_per_group: The bound of one unit's rows in one group; at most max_rows.
+        min_units: Groups with fewer units are not shown; 1 to show all.
+        within_unit: Keys whose rows belong to one unit each, the owner asserts: joins on them compare the units, too.
         columns: The columns that exist for analysts, in the order of the policy.
-        files: What it is read from where that is no table of a database.
+        files: Its files; None for a table of a database.
     """
 
     name: str
@@ -302,27 +302,27 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The database, whom it is about, and the cap over all users together.
+    """The database, its privacy unit, and the cap over all users together.
 
     Attributes:
         name: The database name that clients connect to.
-        url: Where the data is, with the environment's values filled in and a DuckDB path absolute. It may hold
+        url: The location of the data, with environment variables filled in and a DuckDB path absolute. It may contain
             a password: repr leaves it out.
-        schema: The schema of tables whose name says none.
-        privacy_unit: What one unit is, in words.
-        adjacency: Whether neighbours differ by a unit that is there or not, or by one that is another.
+        schema: The schema of tables without a schema in their name.
+        privacy_unit: The name of one unit, for messages.
+        adjacency: Whether neighbouring datasets differ by the presence of one unit, or by its data.
         data_version: Releases are reused within one version.
         budget: The cap; it never renews.
         cap: Policies over the same people name the same cap and share it; default: the dataset's name.
-        reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
-        timezone: IANA name of the zone that timestamptz values are shown and cut in.
-        preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
-        prepared_schema: Where PostgreSQL keeps prepared tables; None where there are none, and of a DuckDB file.
-        max_error_ratio: How many times as large the error may be where rows are read from a prepared table.
-        memory: Bytes that a DuckDB engine may take; None for half of the machine's.
+        reply_quantum: Replies are delayed to a multiple of this number of milliseconds; 0 for no delay.
+        timezone: IANA name of the time zone in which timestamptz values are shown and truncated.
+        preview: The answer to queries that select rows of a protected table: "refuse" or "synthetic".
+        prepared_schema: The schema of prepared tables in PostgreSQL; None if there are none, and for DuckDB files.
+        max_error_ratio: The largest allowed error of derived answers and prepared tables, relative to a full release.
+        memory: The bytes that a DuckDB engine may use; None for half of the machine's.
         threads: Threads that a DuckDB engine may use; None for all processors.
-        spill: The directory where a DuckDB engine may write what memory does not hold; None for nowhere.
-        processes: How many processes serve the dataset, each with its part of memory, threads and disk.
+        spill: The directory for data that exceeds a DuckDB engine's memory; None to write nothing.
+        processes: The number of processes that serve the dataset; each has a part of the memory, threads and disk.
     """
 
     name: str

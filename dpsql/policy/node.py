@@ -38,9 +38,9 @@ class Node:
 
     Attributes:
         source: The file.
-        key: Where the value stands.
-        value: As tomllib read it.
-        example: A line that would be right.
+        key: The key of the value.
+        value: The value from tomllib.
+        example: A valid line, for hints.
     """
 
     source: PolicySource
@@ -142,11 +142,11 @@ class Node:
         return self.value
 
     def number(self) -> Fraction:
-        """Return a number, exactly; far from 0 or nearer to it than any quantity it is refused."""
+        """Return an exact number; magnitudes that no quantity has are refused."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise self._mistyped("a number")
-        # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
+        # The exponent is checked first: Fraction(Decimal("1e999999")) would compute a million digits.
         number = Decimal(value) if isinstance(value, int) else value
         if not number.is_finite():
             raise self.wrong(f"{self.shown()} is not a finite number")
@@ -184,7 +184,7 @@ class Node:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the hint for a name that is none of the known: the nearest, or all of them."""
+    """Return the hint for an unknown name: the nearest known names, or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
     if near:

@@ -1,8 +1,8 @@
-"""profile: how many rows units have, as released with noise at the data owner's command; an input of the compiler.
+"""profile: the numbers of rows of units, released with noise on the data owner's command; an input of the compiler.
 
-Number the rows of each unit in each of its groups from 1. Then the rows numbered above c are those that a bound of c
-rows in each group drops, and the rows numbered n are as many as there are units with n rows or more. So the numbers of
-rows by rank are the quantiles of rows per unit, and what each bound drops, in one.
+Number the rows of each unit in each of its groups from 1. A bound of c rows in each group drops the rows with numbers
+above c, and the number of rows numbered n is the number of units with at least n rows. So these counts show both the
+quantiles of rows per unit and the number of rows that each bound drops.
 
 Guarantee: a profile is post-processing of the events in it, which the cap was charged with. Nothing of it is exact.
 """
@@ -34,10 +34,10 @@ def coarse_bounds(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RankGroups:
-    """What the rows of a unit are grouped by when they are numbered.
+    """The groups within which the rows of a unit are numbered.
 
     Attributes:
-        column: A column with a public domain; None where all rows of a unit are numbered together.
+        column: A column with a public domain; None if all rows of a unit are numbered together.
         part: "year" or "month" of a date or timestamp; None for the value itself.
     """
 
@@ -88,13 +88,13 @@ class RowRanks:
 
 @dataclass(frozen=True, slots=True)
 class TableProfile:
-    """What is known of one table.
+    """The profile of one table.
 
     Attributes:
         table: Its name.
-        facts: A digest of all that the numbers depend on beside the rows.
-        bounds: The bounds between which ranks are told apart, in rising order.
-        ranks: For rows in all first, then for each public key.
+        facts: A digest of everything that the numbers depend on, except the rows.
+        bounds: The bounds between which ranks are distinguished, in ascending order.
+        ranks: The ranks of all rows first, then for each public key.
     """
 
     table: str
@@ -105,11 +105,11 @@ class TableProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the data owner has had released of a dataset.
+    """The released profile of a dataset.
 
     Attributes:
         tables: The tables whose units may have several rows.
-        events: What the cap was charged.
+        events: The events charged to the cap.
     """
 
     tables: tuple[TableProfile, ...]
@@ -121,7 +121,7 @@ class Profile:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def of(self, policy: Policy, table: Table) -> TableProfile | None:
-        """Return what is known of a table as the policy has it now; None where it is another table, unit or version."""
+        """Return the profile of a table; None if the policy has another table, unit or version now."""
         facts = table_facts(policy, table)
         return next((each for each in self.tables if each.facts == facts), None)
 
@@ -150,7 +150,7 @@ def _ranks(column: str | None, part: str | None, rows: list[int], variance: str,
 
 
 def table_facts(policy: Policy, table: Table) -> str:
-    """Return a digest of all that a table's profile depends on beside its rows: version, bounds, way to the unit."""
+    """Return a digest of all that a table's profile depends on, except its rows: version, bounds, way to the unit."""
     dataset = policy.dataset
     told = [
         [dataset.name, dataset.schema, dataset.data_version, dataset.timezone],

@@ -21,7 +21,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class PolicySource:
-    """A policy file that is TOML; whether it is a policy is for others to say."""
+    """A TOML file that should be a policy; its content is not checked yet."""
 
     path: Path
     data: Mapping[str, object]
@@ -36,7 +36,7 @@ class PolicySource:
 
 
 def read_source(path: Path) -> PolicySource:
-    """Return the file's data, and where it stands.
+    """Return the file's data, with the line of each key.
 
     Raises:
         InvalidPolicy: If the file cannot be read, is too big or too deep, or is not TOML.
@@ -110,5 +110,5 @@ def _syntax_error(path: Path, text: str, message: str) -> InvalidPolicy:
 
 
 def _printable(text: str) -> str:
-    # tomllib quotes the character it stumbled over with repr, but a repeated key as it is.
+    # tomllib quotes an unexpected character with repr, but not a repeated key.
     return text if text.isprintable() else ascii(text)

@@ -120,7 +120,7 @@ def check_schema(node: Node, schema: str) -> str:
 
 
 def _ways(node: Node) -> tuple[UnitVia, ...]:
-    """The ways to the unit; of several, the values of one column say which of them a row goes.
+    """Return the ways to the unit; with several, the values of one column decide which of them a row follows.
 
     Guarantee: no row goes two ways: no value is in two conditions, and rows with none of the values go nowhere.
     Assumes: the database compares the column with constants byte by byte, or as whole numbers.
