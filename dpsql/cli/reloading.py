@@ -78,7 +78,7 @@ def open_engines(policies: Sequence[Policy], ledger: Ledger) -> dict[str, Engine
             if name in engines:
                 raise InvalidPolicy(
                     f'{policy.path}: dataset.name: "{name}" is served already',
-                    hint=f'Write: name = "{name}_2"; if it is about the same people, also: cap = "{policy.dataset.cap}"',
+                    hint=f'Write: name = "{name}_2"; and, for the same people, cap = "{policy.dataset.cap}"',
                 )
             engines[name] = Engine(policy, ledger, open_backend(policy))
             stack.callback(engines[name].close)

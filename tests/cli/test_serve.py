@@ -203,9 +203,7 @@ def test_two_policies_of_one_name_are_refused(policy: Path, ledger: str, start: 
     assert program.end() == 1
     assert 'dataset.name: "clinic" is served already' in program.err[-2]
     # Under another name without its cap, a policy over the same people would get a cap of its own.
-    assert (
-        program.err[-1] == 'hint: Write: name = "clinic_2"; if it is about the same people, also: cap = "clinic-people"'
-    )
+    assert program.err[-1] == 'hint: Write: name = "clinic_2"; and, for the same people, cap = "clinic-people"'
 
 
 def test_wrong_usage(run: Run, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
