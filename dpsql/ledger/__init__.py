@@ -69,8 +69,8 @@ __all__ = [
 _PREFIX = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _HINT = (
-    "Write: --ledger sqlite:///ledger.sqlite for a relative path, --ledger sqlite:////var/lib/dpsql/ledger.sqlite for "
-    "an absolute one, or --ledger postgresql://dpsql_gateway@host/ledger"
+    "Write: sqlite:///ledger.sqlite for a relative path, sqlite:////var/lib/dpsql/ledger.sqlite for an absolute one, "
+    "or postgresql://dpsql_gateway@host/ledger"
 )
 
 

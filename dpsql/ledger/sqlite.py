@@ -46,7 +46,7 @@ BUSY_SECONDS = 30
 """How long one process waits for another's transaction before it gives up."""
 
 _WRITABLE = "The directory must exist, and the gateway must be able to write to it and to the ledger file."
-_FOREIGN = "Check the path of --ledger. If this file was the ledger, restore it from a backup."
+_FOREIGN = "Check the ledger's URL. If this file was the ledger, restore it from a backup."
 _HINTS = {
     "SQLITE_BUSY": "Another process holds the ledger: end it, or try again.",
     "SQLITE_FULL": "The disk is full: make room, then ask again.",
@@ -302,7 +302,7 @@ def no_ledger(place: object, url: str = "URL") -> LedgerUnavailable:
     """Return the error for a missing ledger; its URL is left out if it may contain a password."""
     return LedgerUnavailable(
         f'there is no ledger "{place}"',
-        hint=f"Check --ledger. To begin a new ledger, in which nothing is spent: dpsql ledger init --ledger {url}",
+        hint=f"Check the ledger's URL. To begin a ledger in which nothing is spent: dpsql ledger init --ledger {url}",
     )
 
 

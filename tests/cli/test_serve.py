@@ -220,7 +220,7 @@ def test_what_cannot_be_loaded_is_status_1(run: Run, policy: Path, tmp_path: Pat
     assert "cannot load TLS certificate" in run("serve", policy, *tls, status=1).stderr
     tls = ("--tls-cert", WIRE / "server.crt", "--tls-key", tmp_path / "no.key")
     assert f"detail: There is no file {tmp_path / 'no.key'}." in run("serve", policy, *tls, status=1).stderr
-    assert "Write: --ledger sqlite:///" in run("serve", policy, "--ledger", "ledger.sqlite", status=1).stderr
+    assert "Write: sqlite:///ledger.sqlite" in run("serve", policy, "--ledger", "ledger.sqlite", status=1).stderr
 
 
 def test_an_idle_client_does_not_hold_up_the_end(policy: Path, ledger: str, start: Start) -> None:

@@ -119,7 +119,7 @@ def test_an_empty_file_is_no_new_ledger(tmp_path: Path) -> None:
 def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be taken for the header of one" * 10)
-    assert "Name a dpsql ledger" in refusal(text)
+    assert "Check the ledger's URL" in refusal(text)
     database = change(tmp_path / "shop.sqlite", "CREATE TABLE orders (id INTEGER)")
     before = database.read_bytes()
     assert "not a dpsql ledger" in refusal(database)
