@@ -140,10 +140,10 @@ class Pricing:
             deltas += [noise_delta] * len(release.primitives) + [Fraction(1)] * selects
             if release.selects and not selects:
                 deltas[-1] = Fraction(1)
-        shares = self._proportions(weights, apart)
+        shares = self._proportions(weights, apart) if weights else ()
         if self.parts:
             shares = tuple(share * part for share, part in zip(shares, self.parts, strict=True))
-        parts = split(self.price, shares, deltas) if weights else ()
+        parts = split(self.price, shares, deltas) if shares else ()
         calibrated = []
         for release, selects in needs:
             count = len(release.primitives) + selects
