@@ -278,7 +278,7 @@ def test_how_answers_were_given_is_part_of_what_a_release_is_reused_by(policy: P
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("= 0.75", "= 0.5", "they say nothing"),
+        ("= 0.75", "= 0.5", "carries no information"),
         ("= 0.75", "= 0", "not the probability"),
         ("= 0.75", "= 1.5", "not the probability"),
         ("randomized_response = 0.75", "coin = 0.75", "unknown key"),
@@ -287,7 +287,7 @@ def test_how_answers_were_given_is_part_of_what_a_release_is_reused_by(policy: P
         ('"text", values = ["x", "y", "z"]', '"date"', "a boolean column, or a domain"),
         ('values = ["x", "y", "z"]', 'values = ["x"]', "at least two values"),
         ('values = ["x", "y", "z"], collected_by = { randomized_response = 0.6', 'values = ["x", "y", "z", "a", "b"], '
-         "collected_by = { randomized_response = 0.2", "they say nothing"),
+         "collected_by = { randomized_response = 0.2", "carries no information"),
     ],
 )  # fmt: skip
 def test_answers_that_say_nothing_are_no_policy(policy: Policy, before: str, after: str, said: str) -> None:
