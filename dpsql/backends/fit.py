@@ -211,7 +211,7 @@ class _Keys:
         for other in others:
             if other.sql_type is not first.sql_type or self._stored(other, first) != self._stored(first, first):
                 raise InvalidPolicy(
-                    f"{at}: the paths to the unit end at a {first.type_name} and at a {other.type_name}",
+                    f"{at}: the paths to the unit end at keys of types {first.type_name} and {other.type_name}",
                     hint="Store the unit's key with one type in all tables.",
                 )
 
