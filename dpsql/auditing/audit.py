@@ -1,7 +1,7 @@
-"""audit: ask query classes on neighbouring databases through the whole stack, and judge what was seen.
+"""audit: runs query classes on neighbouring databases through the whole stack, and tests the claims.
 
-Rule 1: no query is asked of the policy's own database, and nothing is charged to its ledger.
-Rule 2: both sides are asked the same in the same order, so that their ledgers, too, are alike.
+Rule 1: no query runs on the policy's own database, and nothing is charged to its ledger.
+Rule 2: both sides run the same queries in the same order, so that their ledgers are alike, too.
 """
 
 import sys
@@ -32,17 +32,17 @@ _FEW_UNITS = 10
 
 @dataclass(frozen=True)
 class Extent:
-    """How thorough an audit is.
+    """The extent of an audit.
 
     Attributes:
-        units: Units that come and go: as many trials has a run of a query with groups.
+        units: The units that are added or removed; each is one trial in a run of a query with groups.
         runs: Runs of a query with groups, on each side.
         single_runs: Runs of a query without groups, on each side.
-        draws: Trials on each side whose noise alone is drawn anew, about; 0 for none.
-        confidence: With which all bounds together hold.
-        only: Beginnings of the names of classes; all of them if there are none.
+        draws: The approximate number of trials on each side whose noise alone is drawn again; 0 for none.
+        confidence: The joint confidence of all bounds.
+        only: Prefixes of the names of classes; empty for all classes.
         mechanisms: The kinds of noise.
-        with_rows: Whether the rows of the policy's database are copied beside those that are made up.
+        with_rows: Whether the rows of the policy's database are copied in addition to the invented ones.
     """
 
     units: int = 400
@@ -112,9 +112,9 @@ def audit(
     Assumes: noise is independent from cell to cell and from query to query.
 
     Args:
-        policy: The policy; the schema of its database is read, and its rows only if that is wanted.
-        extent: How thorough it is.
-        tell: Told of each finding as it is made.
+        policy: The policy; the schema of its database is read, and its rows only if `extent` says so.
+        extent: The extent of the audit.
+        tell: Called with each finding.
         server: URL of a PostgreSQL server on which databases are made for the audit; None for DuckDB.
 
     Raises:
@@ -185,7 +185,7 @@ def _transcript(stacks: tuple[Stack, Stack], trials: Trials) -> Transcript:
 
 
 def _runs_of(delta: Fraction | None) -> int:
-    """So many queries of that δ a budget pays."""
+    """Return the number of queries with this δ that a budget can pay."""
     return int(Fraction(9, 10) / delta) if delta else sys.maxsize
 
 

@@ -1,4 +1,4 @@
-"""How much two sets of outcomes tell apart: a lower bound on a claim that holds with a stated confidence.
+"""How well two sets of outcomes can be distinguished: a lower bound on a claim, with a stated confidence.
 
 Rule 1: the event is chosen on some of the runs and counted on the others, so that choosing costs no confidence.
 Rule 2: any event is enough: the bound is valid for every choice, and only its tightness depends on the choice.
@@ -49,10 +49,10 @@ class OutcomeSet:
     """A set of outcomes.
 
     Attributes:
-        feature: What is looked at.
+        feature: The observed feature.
         relation: "=", ">=" or "<="; a trial without a value is in none but "=" NaN.
-        value: What it is compared with.
-        swapped: True where the event is likelier without the unit than with it.
+        value: The value that it is compared with.
+        swapped: True if the event is likelier without the unit than with it.
     """
 
     feature: str
@@ -67,12 +67,12 @@ class OutcomeSet:
 
 @dataclass(frozen=True)
 class Bound:
-    """What the runs prove.
+    """The result that the runs prove.
 
     Attributes:
-        least: A claim of less is not consistent with the runs; 0 where they tell nothing.
-        event: What was counted; None where there was nothing to count.
-        trials: On each side, those that were counted.
+        least: Claims below this are inconsistent with the runs; 0 if they prove nothing.
+        event: The counted event; None if there was none.
+        trials: The number of counted trials on each side.
     """
 
     least: float

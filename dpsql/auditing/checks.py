@@ -27,7 +27,7 @@ _ONE_GROUP = (("dpsql.max_groups", "1"),)
 
 
 def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, times: int, error: float) -> Finding:
-    """Ask twice for one price, then again of another version of the data: two equal answers, and one that is paid."""
+    """Run a query twice at one price, then on another version of the data: equal answers, and one that is charged."""
     table = datasets.protected[0]
     faults: list[str] = []
     sides: list[list[Seen]] = []
@@ -78,7 +78,7 @@ def _failing(policy: Policy) -> Backend:
 
 
 def failure(datasets: Datasets, folder: Path, urls: tuple[str, str]) -> Finding:
-    """Let the engine fail once it has read: the price stays paid, and both sides fail alike."""
+    """Make the engine fail after it has read: the price stays charged, and both sides fail alike."""
     sql = f"SELECT COUNT(*) FROM {source_of(datasets.protected[0])}"
     faults: list[str] = []
     told = []
@@ -107,7 +107,7 @@ def orphans_name(table: Table) -> str:
 def orphans(
     datasets: Datasets, folder: Path, urls: tuple[str, str], tables: Sequence[Table], runs: int, error: float
 ) -> Iterator[Finding]:
-    """Compare a database with one that also has rows without a unit, which no answer may tell apart."""
+    """Compare a database with one that also has rows without a unit; answers must not differ."""
     for table in tables:
         if not datasets.has_orphans(table):
             continue

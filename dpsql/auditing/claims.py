@@ -1,4 +1,4 @@
-"""claims: what a charge promises in the currency of its budget, and what an event's probabilities say of that."""
+"""claims: the guarantee of a charge in its budget's currency, and the claims that event probabilities contradict."""
 
 import math
 from collections.abc import Iterator

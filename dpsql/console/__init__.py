@@ -1,5 +1,5 @@
-"""The data owner's view: one page over HTTP of what the ledger, the policy and the gateway's counters say.
+"""The data owner's console: one page over HTTP with the state of the ledger, the policy and the gateway's counters.
 
-Rule 1: nothing here reads a private row, and nothing here writes to the ledger.
-Rule 2: before the owner's password is given, there is nothing but the form that asks for it.
+Rule 1: the console reads no private row, and writes nothing to the ledger.
+Rule 2: before the owner's password is given, only the login form is served.
 """

@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """The last result of a question, which is asked anew in a thread when the result is old.
+    """The last result of a function, which runs again in a thread when the result is old.
 
     Args:
-        ask: The question; it may take its time.
-        seconds: How old a result may be.
-        clock: Seconds from some moment on.
+        ask: The function; it may be slow.
+        seconds: The maximal age of a result.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, ask: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

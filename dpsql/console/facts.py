@@ -1,6 +1,6 @@
-"""facts: all that the page shows, gathered at one moment from policy and ledger, as values.
+"""facts: the content of the page at one moment, as values.
 
-Rule: what is here comes from the ledger, the policy, the engine's schema and the gateway's counters; never from a row.
+Rule: facts come from the ledger, the policy, the engine's schema and the gateway's counters; never from a row.
 """
 
 from collections import defaultdict
@@ -33,17 +33,17 @@ CHANGES = 20
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A budget and whose it is.
+    """A budget and its holder.
 
     Attributes:
         kind: "user", "group" or "cap".
-        name: Whose.
-        about: The user's role, or nothing.
+        name: The holder's name.
+        about: The user's role, or an empty text.
         group: The user's group; None without one.
         frozen: Whether every query is refused.
-        status: The budget; or why there is none to be shown.
-        short: Whether a query of one number at the epsilon of the user's role does not fit any more.
-        pace: How long it lasts at the pace of the last days; None where there is no budget.
+        status: The budget; or the reason why it cannot be shown.
+        short: Whether a query of one number at the epsilon of the user's role no longer fits.
+        pace: How long it lasts at the pace of the last days; None without a budget.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Holding:
 
     @property
     def refused(self) -> str | None:
-        """Why queries are refused that ask for what is not paid for; None where they are not."""
+        """Return why queries that need payment are refused; None if they are not."""
         if self.frozen:
             return "frozen"
         if isinstance(self.status, str):
@@ -69,13 +69,13 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Spender:
-    """What a user's queries took in the last DAYS.
+    """The cost of a user's queries in the last DAYS.
 
     Attributes:
-        user: Who; nobody for the data owner.
-        charges: How many charges the user's budget or the cap paid.
-        own: The part of the user's budget that they took; in all its windows, so it may be more than one.
-        cap: The part of the cap.
+        user: The user; an empty name for the data owner.
+        charges: The number of charges to the user's budget or the cap.
+        own: The share of the user's budget; it covers all windows, so it may exceed one.
+        cap: The share of the cap.
         dearest: The query that took most of the user's budget; None for the data owner, and where it is too old.
     """
 
@@ -107,15 +107,15 @@ class TableDrop:
 
 @dataclass(frozen=True, slots=True)
 class BoundDrops:
-    """What a bound dropped of the answers of the last DAYS.
+    """The drops of one bound in the answers of the last DAYS.
 
     Attributes:
-        bound: The bound, by its setting.
-        answers: How many answers told it.
-        clear: Of how many of them it dropped more than noise alone would tell.
-        most: The most that it dropped of one of them.
-        user: Who asked for that.
-        sql: The query of that.
+        bound: The bound's setting.
+        answers: The number of answers that measured it.
+        clear: The number of answers with a drop larger than noise explains.
+        most: The largest drop in one answer.
+        user: The user of that answer.
+        sql: The query of that answer.
     """
 
     bound: str
@@ -128,24 +128,24 @@ class BoundDrops:
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What the page shows.
+    """The content of the page.
 
     Attributes:
-        at: When it was gathered.
+        at: The time of the facts.
         policy: The policy.
-        trouble: Why the policy file cannot be read as it is now, and an older reading is shown; or None.
+        trouble: Why the current policy file cannot be read, so that an older one is shown; or None.
         cap: The budget over all users.
         holdings: The cap, the users and the groups.
-        days: What was charged to the cap on each day.
-        spenders: What each user's queries took in the last DAYS, of the cap most first.
-        profiled: What the policy's bounds drop of each table, by the newest profile; None without one.
-        bounds: What bounds dropped of the answers of the last DAYS, the bound that dropped most first.
-        is_all: Whether these are all the days until now; of a large ledger, the first view is not of all.
-        search: Which queries are shown.
-        found: These.
-        unsearched: How many charges are too old to be searched.
-        changes: What the owner changed last, newest first.
-        exact: How often the owner took exact values from the data, which no budget covers.
+        days: The charges to the cap on each day.
+        spenders: The cost of each user's queries in the last DAYS, largest share of the cap first.
+        profiled: The drops of the policy's bounds in each table, by the newest profile; None without one.
+        bounds: The drops of bounds in the answers of the last DAYS, largest first.
+        is_all: Whether these are all days until now; the first view of a large ledger is not complete.
+        search: The search for queries.
+        found: The queries found.
+        unsearched: The number of charges that are too old to be searched.
+        changes: The owner's last changes, newest first.
+        exact: How often the owner read exact values, which no budget covers.
     """
 
     at: datetime
@@ -167,12 +167,12 @@ class PageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How everything is.
+    """The health of all parts.
 
     Attributes:
-        ledger: The ledger; None while it is looked at for the first time.
-        engine: The database; None likewise.
-        gateway: The gateway; None where it is not asked.
+        ledger: The ledger; None until its first check.
+        engine: The database; None until its first check.
+        gateway: The gateway; None if the console does not query it.
     """
 
     ledger: LedgerHealth | None
@@ -181,14 +181,14 @@ class Health:
 
 
 class Gatherer:
-    """Gathers the facts whenever it is asked.
+    """Gathers the facts on request.
 
-    The ledger is opened and closed each time, as by any other of the owner's commands: what is shown is what lies under
-    its name now, and nothing is held in between.
+    The ledger is opened and closed each time, like by any other command of the owner: the page shows the ledger that
+    currently has this name, and no file stays open.
 
     Args:
         load: Loads the policy from its file.
-        policy: The policy as it was loaded last.
+        policy: The policy that was loaded last.
         open_ledger: Opens the ledger.
         clock: The time, in UTC.
     """

@@ -23,13 +23,13 @@ _SQLSTATE: Final = re.compile("[0-9A-Z]{5}")
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """How the ledger is.
+    """The health of the ledger.
 
     Attributes:
-        place: Where it is, without a password.
-        size: Bytes of its files; None where it is in no file.
-        report: What the last check of the whole ledger found; None while the first one is under way.
-        checked: When that was.
+        place: Its place, without a password.
+        size: The size of its files in bytes; None for a ledger without files.
+        report: The result of the last full check; None until the first one ends.
+        checked: The time of that check.
         trouble: Why it could not be checked; None if it could.
     """
 
@@ -42,13 +42,13 @@ class LedgerHealth:
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """How the database is that holds the data; its schema was looked at, and no row.
+    """The health of the database with the data; its schema was read, but no row.
 
     Attributes:
         trouble: Why it cannot be opened; None if it can.
-        copies: Each table with a prepared table, and whether it is read.
-        warnings: What the owner should know of it.
-        checked: When it was looked at.
+        copies: Each table with a prepared table, and whether that is read.
+        warnings: Warnings for the owner.
+        checked: The time of the check.
     """
 
     trouble: str | None
@@ -59,13 +59,13 @@ class EngineHealth:
 
 @dataclass(frozen=True, slots=True)
 class GatewayHealth:
-    """What the gateway says of itself, since it was started.
+    """The gateway's own report since its start.
 
     Attributes:
-        place: Where its metrics are.
-        ready: Whether it lets clients in; None if it does not answer.
-        sessions: Clients that are logged in.
-        statements: Statements begun on the dataset.
+        place: The address of its metrics.
+        ready: Whether it accepts clients; None if it does not answer.
+        sessions: The number of clients that are logged in.
+        statements: The number of statements on the dataset.
         refusals: Statements refused without reading a row, by SQLSTATE.
     """
 
@@ -103,7 +103,7 @@ async def _answer(host: str, port: int) -> bytes:
 
 
 def read_metrics(place: str, dataset: str, text: str) -> GatewayHealth:
-    """Return what a gateway's metrics say of a dataset; what are no metrics are no gateway's."""
+    """Return the health of a gateway from its metrics of a dataset; other texts give none."""
     statements, sessions, accepting = 0, 0, False
     refusals: dict[str, int] = {}
     try:

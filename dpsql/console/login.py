@@ -1,8 +1,8 @@
-"""login: the owner's password, and who has given it.
+"""login: the owner's password, and the open sessions.
 
 Rule 1: the password is kept as a SCRAM verifier, and compared in constant time.
-Rule 2: of a session the hash of its token is kept; it ends by itself, and at once when the owner logs out.
-Rule 3: memory is bounded, whoever comes.
+Rule 2: of a session, only the hash of its token is kept; it expires, or ends when the owner logs out.
+Rule 3: memory is bounded for any number of visitors.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class Sessions:
         return token
 
     def is_open(self, token: str | None) -> bool:
-        """Whether a token is of a session that goes on; then it goes on from now."""
+        """Return whether a token belongs to an open session, and extend that session."""
         if token is None:
             return False
         key, now = _hash(token), self._clock()

@@ -16,13 +16,13 @@ WEEK = 7
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a budget is spent.
+    """The pace at which a budget is spent.
 
     Attributes:
-        days: How many days it lasts at this pace; infinite where nothing was spent, 0 where nothing is left.
-        gone: The day on which it is gone; None where that is beyond a hundred years, or beyond its renewal.
+        days: The days that it lasts at this pace; infinite if nothing was spent, 0 if nothing is left.
+        gone: The day on which it is exhausted; None if that is beyond a hundred years, or beyond its renewal.
         renews: Whether it lasts until it renews.
-        span: Of how many days the pace is; fewer than WEEK where the first charge was later.
+        span: The number of days that the pace covers; fewer than WEEK if the first charge was later.
     """
 
     days: float
@@ -32,11 +32,11 @@ class Pace:
 
 
 def pace(status: BudgetStatus, days: Mapping[date, Day], today: date) -> Pace:
-    """Tell how long a budget lasts.
+    """Return how long a budget lasts.
 
     Args:
         status: The budget.
-        days: What was charged to it on each day.
+        days: The charges to it on each day.
         today: The present day, which counts as a whole one.
     """
     recent, span = Spent.zero(), max(1, min(WEEK, (today - min(days, default=today)).days + 1))
@@ -60,6 +60,6 @@ def _lasts(status: BudgetStatus, recent: Spent) -> float:
 
 def _times(limit: Fraction, spent: Fraction | None, recent: Fraction | None) -> float:
     if not limit:
-        return inf  # what the budget has none of is not asked of it
+        return inf  # a part that the budget does not have is never charged
     left = limit - (spent or 0)
     return 0.0 if left <= 0 else float(left / recent) if recent else inf

@@ -1,9 +1,9 @@
 """pages: renders the login form and the console's page as HTML.
 
-The templates have the structure, this file has the computed sentences.
+The templates contain the structure, this file the computed sentences.
 
-Rule: whatever a user, a query or a policy says is shown and never obeyed: templates escape every value, and a
-    character that would not be seen, or would turn others around, is spelt out.
+Rule: texts of users, queries and policies are data: templates escape every value, and invisible characters and those
+that change the direction of text are written as escapes.
 """
 
 import re
@@ -50,7 +50,7 @@ _HELP: Final = {
 
 
 def login_page(trouble: str | None) -> bytes:
-    """The form that asks for the password, and why it asks again."""
+    """Return the login form, with the reason if it appears again."""
     return _rendered("login.html", trouble=trouble)
 
 
@@ -161,7 +161,7 @@ def _askers(facts: PageFacts) -> list[str]:
 
 
 def _begun(sql: str) -> str:
-    """The beginning of a query, with a sign where it goes on."""
+    """Return the beginning of a query, with an ellipsis if it is cut."""
     begun = "\n".join(sql[:_BEGINNING].split("\n")[:_LINES])
     return sql if begun == sql else f"{begun} …"
 
@@ -187,7 +187,7 @@ def _charge(paid: Paid, limit: Limit) -> str:
 
 
 def _policy(policy: Policy) -> Mapping[str, str]:
-    """What the policy says but for its tables."""
+    """Return the policy's settings, except its tables."""
     dataset = policy.dataset
     changes = "is present or absent" if dataset.adjacency.value == "add_remove" else "has these data or any other"
     place = f"{dataset.name}; data version {dataset.data_version}; schema {dataset.schema}; {dataset.timezone}"
@@ -224,7 +224,7 @@ def _table(each: Table, unit: str) -> str:
 
 
 def _dropped(share: float, margin: float) -> str:
-    """A share with half its 95 % interval; the end of the interval where noise alone might tell as much."""
+    """Return a share with half its 95 % interval; or the interval's end if noise alone could explain the share."""
     if share > margin:
         return f"{100 * share:.2g} % (± {100 * margin:.2g} %)"
     return f"at most {100 * min(share + margin, 1):.3g} %"

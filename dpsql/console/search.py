@@ -1,6 +1,6 @@
-"""search: which charges the owner asks to see, as the address of the page says it, and the queries they were for.
+"""search: the owner's search for charges, read from the page's address, and the queries of these charges.
 
-Rule: charges of one user for one text are one query: the rounds of a dpsql.target_error, say, stand together.
+Rule: charges of one user for one text are one query, such as the rounds of a dpsql.target_error.
 """
 
 import re
@@ -27,12 +27,12 @@ _DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What the owner asks to see.
+    """The owner's search.
 
     Attributes:
-        user: Whose queries; None for everybody's.
-        day: Of which day, by the calendar of UTC; None for all.
-        find: Words that the query has to hold, in any case.
+        user: The user; None for all users.
+        day: The day in UTC; None for all days.
+        find: Words that the query must contain, in upper or lower case.
         sort: A name of SORTS.
         page: 1 for the first.
     """
@@ -59,7 +59,7 @@ class Search:
         return f"/?{fields}#queries"
 
     def wants(self, paid: Paid) -> bool:
-        """Whether a charge is among what is asked for."""
+        """Return whether a charge matches the search."""
         text = paid.sql.casefold()
         return (
             self.user in (None, paid.user)
@@ -69,10 +69,10 @@ class Search:
 
 
 def read_search(query: str) -> Search:
-    """Return what the part of an address behind its question mark asks for.
+    """Return the search in the query part of an address.
 
     Raises:
-        InvalidParameter: It is no such question; the message repeats nothing of it.
+        InvalidParameter: It is not a valid search; the message repeats nothing of it.
     """
     try:
         fields = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=10)
@@ -106,14 +106,14 @@ def _wrong(why: str) -> InvalidParameter:
 
 @dataclass(frozen=True)
 class AskedQuery:
-    """A text that a user asked, with what it cost.
+    """A query of a user, with its cost.
 
     Attributes:
-        user: Who asked.
+        user: The user.
         sql: The query.
-        charges: Its charges among those that were asked for, newest first; there is one at least.
-        again: How often the user had an answer again, free.
-        limit: That of the user's budget; the cap's for one who has none.
+        charges: Its charges that match the search, newest first; at least one.
+        again: How often the user received an answer again for free.
+        limit: The limit of the user's budget; the cap's for a user without one.
     """
 
     user: str
@@ -124,12 +124,12 @@ class AskedQuery:
 
     @property
     def spent(self) -> Spent:
-        """What all of it cost the user."""
+        """Return the total cost for the user."""
         return _together([paid.spent for paid in self.charges])
 
     @property
     def fresh(self) -> Spent:
-        """What the cap paid of it."""
+        """Return the total cost for the cap."""
         return _together([paid.fresh for paid in self.charges])
 
     @property
@@ -139,7 +139,7 @@ class AskedQuery:
 
     @property
     def dropped(self) -> BoundDrop | None:
-        """The most that a bound dropped of the newest answer that tells it."""
+        """Return the largest drop of a bound in the newest answer that measured one."""
         newest = next((paid.dropped for paid in self.charges if paid.dropped), ())
         return max(newest, key=lambda each: each.share, default=None)
 
@@ -190,13 +190,13 @@ def find(paid: Sequence[tuple[Paid, int]], search: Search, limits: Mapping[str, 
 def questions(
     paid: Sequence[tuple[Paid, int]], search: Search, limits: Mapping[str, Limit], cap: Limit
 ) -> list[AskedQuery]:
-    """Return the queries that are asked for, on all pages.
+    """Return the queries that match the search, on all pages.
 
     Args:
         paid: The charges of the dataset, oldest first, each with how often its answer was reused.
-        search: What is asked for.
+        search: The search.
         limits: The limit of each user's budget.
-        cap: That of the cap.
+        cap: The limit of the cap.
     """
     asked: defaultdict[tuple[str, str], list[tuple[Paid, int]]] = defaultdict(list)
     for charge, again in reversed(paid):

@@ -1,10 +1,10 @@
-"""site: which request gets which answer.
+"""site: routes requests to answers.
 
-Rule 1: a request that names another host is refused, so that no page of elsewhere reaches the console by a name of
-    its own (DNS rebinding); one that sends a form must come from the console's own page.
-Rule 2: without a session there is the form that asks for the password, its style and its icon, and nothing else.
+Rule 1: a request with another host name is refused, so that no foreign page reaches the console under a name of its own
+(DNS rebinding); a form must come from the console's own page.
+Rule 2: without a session, only the login form, its style and its icon are served.
 Rule 3: GET changes nothing, and no request changes ledger or policy.
-Rule 4: every answer carries the same headers: no script, nothing from elsewhere, in no frame, kept by nobody.
+Rule 4: every answer has the same headers: no scripts, no foreign content, no frames, no caching.
 
 Reference: RFC 6265 (cookies), https://www.w3.org/TR/CSP3/.
 """
@@ -46,7 +46,7 @@ HEADERS: Final = (
     (b"Content-Security-Policy", _POLICY),
     (b"X-Content-Type-Options", b"nosniff"),
     (b"X-Frame-Options", b"DENY"),
-    # "no-referrer" would have browsers send `Origin: null` with the console's own forms. Nothing is told elsewhere.
+    # With "no-referrer", browsers would send `Origin: null` with the console's own forms. Other sites get no referrer.
     (b"Referrer-Policy", b"same-origin"),
     (b"Cross-Origin-Opener-Policy", b"same-origin"),
     (b"Cross-Origin-Resource-Policy", b"same-origin"),
@@ -56,13 +56,13 @@ HEADERS: Final = (
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the page's contents come from.
+    """The sources of the page's content.
 
     Attributes:
-        gatherer: Policy and ledger.
-        ledger: How the ledger is.
-        engine: How the database is.
-        gateway: Asks how the gateway is, on the dataset of a name; None where there is none to ask.
+        gatherer: The facts of policy and ledger.
+        ledger: The health of the ledger.
+        engine: The health of the database.
+        gateway: Returns the health of the gateway for a dataset; None if there is no gateway to query.
     """
 
     gatherer: Gatherer
@@ -122,7 +122,7 @@ class Site:
         await answer(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return what a request is told that is not the console's own, by rule 1."""
+        """Return the refusal of a request that is not from the console itself, by rule 1."""
         named = request.headers.get("host", "")
         if _host(named) not in self._names:
             return _sentence(
@@ -140,7 +140,7 @@ class Site:
         guess = await _field(request, "password")
         try:
             self._throttle.check("", address)
-            # Judged at once, on this thread: of guesses that come together only so many are judged before one is told.
+            # Checked at once, on this thread, so that simultaneous guesses cannot exceed the throttle.
             if self._password.is_it(guess):
                 _LOG.info("login from %s", address, extra={"fields": {"event": "login", "peer": address}})
                 return self._with_cookie("/", self._sessions.begin())

@@ -1,6 +1,6 @@
-"""spending_history: what each budget paid on each day, and for which queries, kept up with the ledger record by record.
+"""spending_history: the charges to each budget on each day, with their queries, updated record by record.
 
-Rule: a ledger that is not the one that was read before (a backup was put back, say) is read from its beginning.
+Rule: if the ledger is not the one that was read before (for instance a restored backup), it is read from the beginning.
 """
 
 import threading
@@ -74,13 +74,13 @@ class Paid:
 
 @dataclass(frozen=True)
 class HistoryReading:
-    """What a history holds at a moment.
+    """The content of a history at one moment.
 
     Attributes:
-        days: What each budget paid, by its number, on each day, for each user.
-        paid: The newest charges, oldest first, each with how often the user had its answer again, free.
-        is_all: Whether this is all until now; of a large ledger, the first reading is not.
-        older: How many older charges there are that are not among these.
+        days: The charges to each budget, by its number, on each day, for each user.
+        paid: The newest charges, oldest first, each with how often the user received its answer again for free.
+        is_all: Whether this is everything until now; the first reading of a large ledger is not complete.
+        older: The number of older charges that are not included.
     """
 
     days: Mapping[int, Mapping[tuple[date, str], Day]]
@@ -110,10 +110,10 @@ class SpendingHistory:
     """The days of all budgets, by their numbers in the ledger, and the newest charges.
 
     Args:
-        seconds: So long it reads on at a time; of a large ledger, the rest when it is asked again.
-        clock: Seconds from some moment on.
-        most: So many charges it keeps.
-        characters: So many characters of queries it keeps; of the last charge, all.
+        seconds: The most time for one reading; the rest of a large ledger is read the next time.
+        clock: A monotonic clock in seconds.
+        most: The most charges to keep.
+        characters: The most characters of queries to keep; the last charge is always kept.
     """
 
     def __init__(
