@@ -1,7 +1,7 @@
 """site: routes requests to answers.
 
 Rule 1: a request with another host name is refused, so that no foreign page reaches the console under a name of its own
-(DNS rebinding); a form must come from the console's own page.
+    (DNS rebinding); a form must come from the console's own page.
 Rule 2: without a session, only the login form, its style and its icon are served.
 Rule 3: GET changes nothing, and no request changes ledger or policy.
 Rule 4: every answer has the same headers: no scripts, no foreign content, no frames, no caching.

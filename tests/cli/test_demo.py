@@ -126,7 +126,7 @@ def test_a_clinic_in_postgres_is_made_and_kept(run: Run, directory: Path) -> Non
     assert "exists and is kept" in again.stdout
     assert (directory / "clinic-postgres.toml").read_text() == policy
     # The server ends with the demo.
-    assert "connection refused" in run("policy", "check", directory / "clinic-postgres.toml", status=1).stderr
+    assert "the socket does not exist" in run("policy", "check", directory / "clinic-postgres.toml", status=1).stderr
     with embedded_server(directory / "postgres"):
         checked = run("policy", "check", directory / "clinic-postgres.toml", "--exact").stdout
     assert "patients: 50 rows, 50 units" in checked
