@@ -202,7 +202,9 @@ def test_a_ledger_that_is_gone_is_told_to_the_owner_with_what_to_do(place: Place
     running = RunningConsole(site(Place(place.policy, place.ledger.with_name("gone.sqlite"))))
     try:
         page = ask(running, "GET", "/", Cookie=logged_in(running))
-        assert page.status == 503 and "there is no ledger" in words(page.text) and "dpsql serve" in words(page.text)
+        assert (
+            page.status == 503 and "there is no ledger" in words(page.text) and "dpsql ledger init" in words(page.text)
+        )
         assert ask(running, "GET", "/").status == 303
     finally:
         running.close()
