@@ -176,7 +176,10 @@ GROUPS = "SELECT domain, COUNT(*) FROM claims GROUP BY domain"
     ("change", "says"),
     [
         (("domain varchar", "domain date"), "compared with texts"),
-        (("drug integer, visit integer", "drug integer, visit integer, pid bigint"), "the paths to the unit end at keys of types"),
+        (
+            ("drug integer, visit integer", "drug integer, visit integer, pid bigint"),
+            "the paths to the unit end at keys of types",
+        ),
         (("domain varchar, ", ""), 'no column "domain"'),
     ],
 )
