@@ -368,9 +368,10 @@ def _keys_of(query: CompiledQuery, means: Mapping[int, Mean | None], place: int)
 
 def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[CompiledQuery]:
     """Plans of cheaper releases to combine with the user's own; those with more groups at the same price come first."""
-    missing = {place: mean.missing for place, mean in short.items()}
-    parts, part = _parts(query, missing)
-    if not short or query.planned is None or query.price is None or part >= 1:
+    if not short or query.planned is None or query.price is None:
+        return
+    parts, part = _parts(query, {place: mean.missing for place, mean in short.items()})
+    if part >= 1:
         return
     wide = None
     if len(query.releases) == 1 and (asked := query.releases[0].described) is not None:
