@@ -47,6 +47,7 @@ COVERS = {
         "test_several_ways",
         "test_combined",
         "test_consistent",
+        "test_histories",
         "test_derived",
         "test_engine",
         "test_flights",

@@ -436,3 +436,18 @@ def test_the_error_of_a_quantile_is_told_in_ranks(planner: Planner, call: str) -
     (column,) = planner.compile(f"SELECT {call} FROM patients").columns
     assert column.error is not None
     assert " ranks at 95 %, exponential mechanism, " in column.error.explained
+
+
+def test_the_error_of_a_variance_is_told_by_its_noise(planner: Planner) -> None:
+    (column,) = planner.compile("SELECT VARIANCE(age) FROM patients").columns
+    assert column.error is not None and column.error.plus_minus_95 is None
+    assert "noise on centred sums and a count" in column.error.explained
+
+
+def test_case_without_else_does_not_show_rows_without_a_match(planner: Planner) -> None:
+    counted = (
+        "SELECT code, COUNT(CASE WHEN cost > 5 THEN cost {}END) FROM icd10 LEFT JOIN visits ON icd = code GROUP BY 1"
+    )
+    assert planner.compile(counted.format("")).releases
+    with pytest.raises(UnsupportedQuery, match="which public rows have no match"):
+        planner.compile(counted.format("ELSE 0 "))

@@ -216,10 +216,9 @@ def _allowed(term: Expr) -> list[tuple[Bounded, Interval]]:
         return []
     if term.function not in _COMPARISONS:
         return []
+    # The canonical form has constants on the right.
     left, right = (_compared(part) for part in term.arguments)
     function = term.function
-    if isinstance(right, Bounded) and isinstance(left, Fraction):
-        left, right, function = right, left, _MIRRORED[function]
     if isinstance(left, Bounded) and isinstance(right, Fraction):
         # Whole numbers above 17 are 18 or more.
         step = 1 if left.type.is_integer and right.denominator == 1 else 0
@@ -230,7 +229,6 @@ def _allowed(term: Expr) -> list[tuple[Bounded, Interval]]:
 
 
 _COMPARISONS = frozenset({"eq", "lt", "le", "gt", "ge"})
-_MIRRORED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def _compared(expression: Expr) -> Bounded | Fraction | None:
