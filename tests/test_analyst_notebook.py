@@ -51,7 +51,7 @@ REFUSALS = [
     ("PolicyViolation", "groups of one person cannot be selected", "DETAIL: Each row here belongs to one person."),
     ("InvalidParameter", 'between 0.001 and 1, the limit of role "economist"', "HINT: Write: SET dpsql.epsilon = 0.2"),
     ("BudgetExhausted", 'the budget of "eva" does not cover this query', "HINT: SET dpsql.epsilon = 0."),
-    ("InvalidParameter", "no answer is as exact as dpsql.target_error", "HINT: SET dpsql.target_error = '1"),
+    ("InvalidParameter", "cannot be met", "HINT: SET dpsql.target_error = '1"),
 ]
 
 

@@ -131,10 +131,10 @@ def charge_after_the_read(patch: Patch) -> None:
     execute = Engine.execute
 
     def late(
-        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse = Reuse.EXACT
+        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse, consistent: bool
     ) -> Answer:
         self._backend.fetch(dict(enumerate(query.releases)), (), cancellation)
-        return execute(self, user, query, cancellation, reuse=reuse)
+        return execute(self, user, query, cancellation, reuse=reuse, consistent=consistent)
 
     patch.setattr(Engine, "execute", late)
 
