@@ -24,10 +24,11 @@ from dpsql.policy import Policy, load_policy
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
-from tests.engines import HOSTS, Host
+from tests.engines import HOSTS, Host, SparkHost
 from tests.examples import LONG
 from tests.faults.forks import Forks
 from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, url_of
+from tests.spark import SparkServer, spark_server
 from tests.strategies.world import Survey, open_survey
 from tests.world import WIDE_POLICY, add_events
 
@@ -84,7 +85,7 @@ SLOW = CLIENTS | {
     *("cli/test_demo", "cli/test_monitoring", "cli/test_operation", "cli/test_replaced_data", "test_returned_memory"),
     *("test_wide_totals::test_one_unit_moves_a_wide_total_by_no_more", "test_compose", "tests/test_postgres"),
     *("test_sqlite_migration::test_kill_9_at_any_moment_leaves_one_layout_or_the_other", "test_replay_wire"),
-    *("test_packages", "test_site", "catalog/test_replay", "test_accepted::test_accepted_on_files"),
+    *("test_packages", "test_site", "test_spark", "catalog/test_replay", "test_accepted::test_accepted_on_files"),
     *("test_audit::test_the_table_of_the_documentation", "test_nested::test_an_input_has_its_limits"),
     "test_canonical::test_the_form_is_its_own_form_and_costs_no_more",
     "test_duckdb_spill::test_what_memory_does_not_hold_is_spilled",
@@ -220,6 +221,19 @@ def german_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hosts(start_postgres: Callable[[], Server]) -> Mapping[str, Host]:
     """The engines; a server is started where a test asks for one."""
     return {name: make(start_postgres) for name, make in HOSTS.items()}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    """A Spark Connect server, which takes a quarter of a minute to start."""
+    with spark_server(tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def spark_host(spark: SparkServer) -> SparkHost:
+    """Spark, as an engine that holds tables."""
+    return SparkHost(lambda: spark)
 
 
 @pytest.fixture(scope="session", params=HOSTS)

@@ -13,9 +13,13 @@ from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import Dialect
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.dialects.postgres import Postgres
-from dpsql.errors import InvalidParameter
+from dpsql.compiler.dialects.spark import Spark
+from dpsql.errors import InvalidParameter, InvalidPolicy
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, ENGINES, PARQUET, POSTGRES, EngineKind, UnknownEngine, engine_of
+from dpsql.policy.engines import DUCKDB, ENGINES, PARQUET, POSTGRES, SPARK, EngineKind, UnknownEngine, engine_of
+
+_NO_CLIENT = "the client of Spark Connect is not installed"
+_SPARK_EXTRA = "pip install 'dpsql[spark]'"
 
 Prepared = tuple[str, dict[str, int]]
 """Where bounded copies are, and how many rows each has."""
@@ -129,6 +133,27 @@ def _prepare_on_server(policy: Policy, url: str | None) -> Prepared:
         backend.close()
 
 
+def _open_spark(url: str, policy: Policy) -> Backend:
+    try:
+        from dpsql.backends.spark import SparkBackend
+    except ImportError:
+        raise InvalidPolicy(f"dataset.url: {_NO_CLIENT}", hint=_SPARK_EXTRA) from None
+    return SparkBackend(url, policy)
+
+
+def _outline_of_spark(url: str) -> Outline:
+    try:
+        from dpsql.backends.spark_tables import outline_of_spark
+    except ImportError:
+        raise InvalidParameter(_NO_CLIENT, hint=_SPARK_EXTRA) from None
+    return outline_of_spark(url)
+
+
+def _prepare_in_spark(policy: Policy, url: str | None) -> Prepared:
+    raise InvalidPolicy("there are no prepared tables where Spark holds the data", hint="Queries need none.")
+
+
 register(DUCKDB, Entry(DuckDB(), DuckDBBackend, outline_of_duckdb, _prepare_in_file))
 register(PARQUET, Entry(DuckDB(), DuckDBBackend, outline_of_folder, _prepare_in_file))
 register(POSTGRES, Entry(Postgres(), _open_server, _outline_of_server, _prepare_on_server))
+register(SPARK, Entry(Spark(), _open_spark, _outline_of_spark, _prepare_in_spark))

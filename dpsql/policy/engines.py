@@ -45,8 +45,9 @@ DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "ma
 PARQUET: Final = EngineKind("Parquet", ("parquet",), "parquet:///data", "main", is_file=True)
 """DuckDB over a folder of files, which are its tables."""
 POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
+SPARK: Final = EngineKind("Spark", ("spark",), "spark://localhost:15002/spark_catalog", "default")
 
-ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, POSTGRES) for scheme in engine.schemes}
+ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, POSTGRES, SPARK) for scheme in engine.schemes}
 """The engines by scheme."""
 
 

@@ -10,7 +10,7 @@ from datetime import date
 from fractions import Fraction
 
 from dpsql.compiler.ir.functions import FUNCTIONS, Spelling
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
+from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Expr, Grid, Join, Scalar, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -21,15 +21,15 @@ FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
 
 def standard_name(name: str) -> str:
     """An identifier as the SQL standard quotes it."""
-    return '"' + _held(name).replace('"', '""') + '"'
+    return '"' + held(name).replace('"', '""') + '"'
 
 
 def standard_text(text: str) -> str:
     """A string constant as the SQL standard quotes it, in which a backslash is a character like others."""
-    return "'" + _held(text).replace("'", "''") + "'"
+    return "'" + held(text).replace("'", "''") + "'"
 
 
-def _held(text: str) -> str:
+def held(text: str) -> str:
     """The text, which SQL can hold: what is no Unicode has no encoding, and NUL would end it.
 
     Raises:
@@ -72,6 +72,8 @@ class Dialect(ABC):
         orders_groups: True where a unit's groups are best made in their order.
         turns_of_rows: True where a bounded copy is best laid out in turns: a row of each unit, then a second of each.
         ranks_few: True where to rank the groups of those units alone that have too many is worth the joins it takes.
+        scans_agree: True where a statement that reads a table twice finds the same rows. Elsewhere no bound compares
+            two scans.
     """
 
     types: Mapping[SqlType, str]
@@ -81,6 +83,7 @@ class Dialect(ABC):
     orders_groups: bool
     turns_of_rows: bool
     ranks_few: bool
+    scans_agree: bool
 
     @staticmethod
     @abstractmethod
@@ -185,6 +188,13 @@ class Dialect(ABC):
 
     # Aggregates
 
+    def check_call(self, call: AggregateCall | Window) -> None:  # noqa: B027
+        """Refuse an aggregate or a window function that the engine has not.
+
+        Raises:
+            UnsupportedQuery: It has none such.
+        """
+
     @abstractmethod
     def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
         """An aggregate of an argument, with its FILTER or OVER behind it."""
@@ -203,6 +213,10 @@ class Dialect(ABC):
         """
         raise _only_above(function.upper())
 
+    def total(self, value: str, *, distinct: bool = False) -> str:
+        """The exact sum of whole numbers, or of those that differ."""
+        return f"sum({'DISTINCT ' if distinct else ''}{value})"
+
     @abstractmethod
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""
@@ -220,6 +234,10 @@ class Dialect(ABC):
         pair = f"{self.as_text(value, SqlType.BIGINT)} || ':' || {self.as_text(count, SqlType.BIGINT)}"
         return f"string_agg({pair}, ',' ORDER BY {value})"
 
+    def numbered(self, partition: str, keys: Sequence[str]) -> str:
+        """Numbers of rows in any order; keys tell the rows of a part apart, but for those that are alike."""
+        return f"row_number() OVER ({partition})"
+
     # Relations
 
     def cte(self, name: str, select: str, *, lazy: bool = False) -> str:
@@ -236,6 +254,13 @@ class Dialect(ABC):
 
         Raises:
             UnsupportedQuery: It has no such join.
+        """
+
+    def check_subquery(self, subquery: Scalar) -> None:  # noqa: B027
+        """Refuse a subquery that stands for one value, where the engine has none such.
+
+        Raises:
+            UnsupportedQuery: It has none such.
         """
 
     @abstractmethod

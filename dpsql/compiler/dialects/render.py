@@ -137,6 +137,7 @@ class Renderer:
                 rows = self.relation(expression.relation, frozenset(expression.relation.fields))
                 return f"({self.expression(expression.argument)} IN ({rows}))"
             case Scalar():
+                self.dialect.check_subquery(expression)
                 return f"({self.relation(expression.relation, frozenset(expression.relation.fields))})"
             case _:
                 return self._window(expression, ())
@@ -168,6 +169,7 @@ class Renderer:
 
     def _window(self, window: Window, ties: tuple[Field, ...]) -> str:
         """A window function; `ties` are the fields that decide what its own order leaves open."""
+        self.dialect.check_call(window)
         arguments = [self.expression(argument) for argument in window.arguments]
         parts = []
         if window.partition:
@@ -330,6 +332,7 @@ class Renderer:
         return f"SELECT {', '.join(items) or 'count(*) AS one'} FROM {self.dialect.derived(inner)}{grouping}"
 
     def _aggregate_call(self, call: AggregateCall) -> str:
+        self.dialect.check_call(call)
         behind = f" FILTER (WHERE {self.expression(call.filter)})" if call.filter is not None else ""
         return f"count(*){behind}" if call.argument is None else self._aggregated(call, call.argument, behind)
 
