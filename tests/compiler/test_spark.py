@@ -37,6 +37,10 @@ REFUSED = {
     "ORDER BY v.cost LIMIT 3) x": "LATERAL",
     "SELECT COUNT(*) FROM patients p JOIN visits v ON v.patient_id = p.patient_id AND EXISTS (SELECT 1 FROM visits w "
     "WHERE w.patient_id = p.patient_id AND w.cost > v.cost)": "a subquery in the condition of a join",
+    "SELECT COUNT(*) FROM patients p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.patient_id = p.patient_id "
+    "OFFSET 3)": "LIMIT, OFFSET or a window function in a subquery that names columns outside of it",
+    "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM doctors d WHERE (SELECT COUNT(*) FROM doctors e WHERE "
+    "e.doctor_id = v.doctor_id) = 1)": "a subquery within a subquery that names columns outside of both",
     "SELECT COUNT(*) FROM (SELECT LAG(cost) OVER (PARTITION BY patient_id ORDER BY visited_on) AS s FROM visits) t "
     "WHERE s > 5": "LAG",
     "SELECT COUNT(*) FROM patients WHERE CAST(weight AS numeric(5, 1))::text = '70.0'": "a cast of numeric to text",

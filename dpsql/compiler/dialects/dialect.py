@@ -10,7 +10,19 @@ from datetime import date
 from fractions import Fraction
 
 from dpsql.compiler.ir.functions import FUNCTIONS, Spelling
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Expr, Grid, Join, Scalar, Value, Window
+from dpsql.compiler.ir.nodes import (
+    AggregateCall,
+    Call,
+    Cast,
+    Exists,
+    Expr,
+    Grid,
+    InRelation,
+    Join,
+    Scalar,
+    Value,
+    Window,
+)
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -256,11 +268,11 @@ class Dialect(ABC):
             UnsupportedQuery: It has no such join.
         """
 
-    def check_subquery(self, subquery: Scalar) -> None:  # noqa: B027
-        """Refuse a subquery that stands for one value, where the engine has none such.
+    def check_subquery(self, subquery: Exists | InRelation | Scalar) -> None:  # noqa: B027
+        """Refuse a subquery in an expression that the engine has not.
 
         Raises:
-            UnsupportedQuery: It has none such.
+            UnsupportedQuery: It has no such subquery.
         """
 
     @abstractmethod

@@ -132,8 +132,10 @@ class Renderer:
                 items = ", ".join(self.expression(item) for item in expression.items)
                 return f"({self.expression(expression.argument)} IN ({items}))"
             case Exists():
+                self.dialect.check_subquery(expression)
                 return f"EXISTS ({self.relation(self._beneath_projections(expression.relation), frozenset())})"
             case InRelation():
+                self.dialect.check_subquery(expression)
                 rows = self.relation(expression.relation, frozenset(expression.relation.fields))
                 return f"({self.expression(expression.argument)} IN ({rows}))"
             case Scalar():

@@ -22,17 +22,22 @@ from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
     Call,
+    Exists,
     Filter,
     Grid,
+    InRelation,
     Join,
     Literal,
     Project,
+    Relation,
     Scalar,
+    Sort,
+    UnitWindows,
     Value,
     Window,
 )
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
-from dpsql.compiler.ir.walk import free_fields, relations_in
+from dpsql.compiler.ir.walk import expressions, free_fields, nodes, relations_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -284,13 +289,18 @@ class Spark(Dialect):
         if join.condition is not None and relations_in(join.condition):
             raise lacking("a subquery in the condition of a join")
 
-    def check_subquery(self, subquery: Scalar) -> None:
-        """Refuse a subquery that may have several rows: Spark would fail, which tells of them."""
-        relation = subquery.relation
-        while isinstance(relation, Project | Filter):
-            relation = relation.input
-        if not isinstance(relation, Aggregate) or relation.keys:
+    def check_subquery(self, subquery: Exists | InRelation | Scalar) -> None:
+        """Refuse a value of several rows, over which Spark would fail, and what Spark does not make a join of."""
+        if isinstance(subquery, Scalar) and not _is_one_row(subquery.relation):
             raise lacking("a subquery that stands for one value, and may have several rows,")
+        outside = free_fields(subquery.relation)
+        for node in nodes(subquery.relation):
+            is_cut = isinstance(node, Sort) and (node.limit is not None or node.offset > 0)
+            if outside and (is_cut or isinstance(node, UnitWindows)):
+                raise lacking("LIMIT, OFFSET or a window function in a subquery that names columns outside of it")
+            inner = (each for expression in expressions(node) for each in relations_in(expression))
+            if any(not outside.isdisjoint(free_fields(each)) for each in inner):
+                raise lacking("a subquery within a subquery that names columns outside of both")
 
     def input_table(self, table: InputTable) -> str:
         """What was made first is not sent to Spark."""
@@ -327,6 +337,13 @@ class Spark(Dialect):
         """A condition of a join: equal, or both NULL; of one type, lest Spark choose one in which unlike are equal."""
         kind = self.types[sql_type]
         return f"CAST({left} AS {kind}) <=> CAST({right} AS {kind})"
+
+
+def _is_one_row(relation: Relation) -> bool:
+    """True of an aggregation without keys, and what is made of it row by row."""
+    while isinstance(relation, Project | Filter):
+        relation = relation.input
+    return isinstance(relation, Aggregate) and not relation.keys
 
 
 def _decimal_constant(value: Decimal) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from dpsql.compiler.dialects.dialect import spelled
 from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT, Spelling
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
-from dpsql.textformat import FALSE_WORDS, TRUE_WORDS
+from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
 
 _SEEN = f"left({{0}}, {MAX_SCANNED})"
 _BLANKS = "' \\t\\n\\r\\f\\u000B'"
