@@ -85,7 +85,7 @@ SLOW = CLIENTS | {
     *("cli/test_demo", "cli/test_monitoring", "cli/test_operation", "cli/test_replaced_data", "test_returned_memory"),
     *("test_wide_totals::test_one_unit_moves_a_wide_total_by_no_more", "test_compose", "tests/test_postgres"),
     *("test_sqlite_migration::test_kill_9_at_any_moment_leaves_one_layout_or_the_other", "test_replay_wire"),
-    *("test_packages", "test_site", "test_spark", "catalog/test_replay", "test_accepted::test_accepted_on_files"),
+    *("test_packages", "test_site", "tests/test_spark", "catalog/test_replay", "test_accepted::test_accepted_on_files"),
     *("test_audit::test_the_table_of_the_documentation", "test_nested::test_an_input_has_its_limits"),
     "test_canonical::test_the_form_is_its_own_form_and_costs_no_more",
     "test_duckdb_spill::test_what_memory_does_not_hold_is_spilled",

@@ -78,6 +78,14 @@ def test_bounds_compare_no_two_scans(spark: Planner, sql: str, changes: dict[str
         assert release.sql.count(f"FROM {step}") + release.sql.count(f"JOIN {step}") <= 1, step
 
 
+def test_no_order_is_left_open(spark: Planner) -> None:
+    """Values of a list are sorted, and numbers follow the keys: what is computed again must come out the same."""
+    (release,) = spark.compile("SELECT sex, MEDIAN(age) FROM patients GROUP BY sex").releases
+    assert "array_sort(collect_list(struct(v AS v, m AS n)))" in release.sql
+    assert DIALECT.numbered("", ["k0", "k1"]) == "row_number() OVER ( ORDER BY k0 NULLS LAST, k1 NULLS LAST)"
+    assert DIALECT.numbered("PARTITION BY unit", ()) == "row_number() OVER (PARTITION BY unit ORDER BY 1)"
+
+
 def test_sums_are_decimals() -> None:
     assert DIALECT.total("x") == "sum(CAST(x AS DECIMAL(38,0)))"
     assert DIALECT.total("x", distinct=True) == "sum(DISTINCT CAST(x AS DECIMAL(38,0)))"
