@@ -50,7 +50,7 @@ _TYPES = {
 
 
 def sql_type(type_name: str) -> SqlType:
-    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests otherwise than in lists."""
+    """The PostgreSQL type of a DuckDB type name; ARRAY for nested types other than lists."""
     element = re.sub(r"(\[\d*\])+$", "", type_name)
     if element != type_name:
         return sql_type(element).array

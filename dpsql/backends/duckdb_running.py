@@ -103,5 +103,5 @@ def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many:
 
 
 def is_several_rows(error: duckdb.Error) -> bool:
-    """True where a subquery that stands for one value gave several."""
+    """True if a scalar subquery returned several rows."""
     return str(error).startswith("Invalid Input Error: More than one row returned by a subquery")

@@ -1,4 +1,4 @@
-"""serving: the gateway, until it is told to stop: as one process, or as one of several (`worker`)."""
+"""serving: runs the gateway until it is stopped, as one process or as one of several (`worker`)."""
 
 import asyncio
 import atexit

@@ -35,7 +35,7 @@ _ORDER_BYTES: Final = 4096
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """What a worker is told when it begins: by its parent, for other users see arguments and environments.
+    """What a worker gets from its parent at the start; other users can see arguments and environments.
 
     Attributes:
         policies: What to serve.

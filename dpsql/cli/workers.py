@@ -88,7 +88,7 @@ class _Worker:
         number: Which of the workers it is.
         process: The process.
         calls: Where it calls.
-        orders: Where it is told what to do.
+        orders: The socket that carries the parent's orders.
         ready: It serves clients.
         ended: It has ended.
         clients: How many it has.
