@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final, NoReturn
 
@@ -157,6 +158,7 @@ class _Worker:
     def __init__(self, service: Service, parent: Parent, orders: socket.socket) -> None:
         self._service, self._parent, self._orders = service, parent, orders
         self._told_to_stop = asyncio.Event()
+        self._reloading = asyncio.Lock()  # a loading that the parent waits for no more is dropped once it has ended
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -189,13 +191,18 @@ class _Worker:
             case "health":
                 answer = await service.failures(), service.metrics.text()
             case "load":
-                answer = await asyncio.to_thread(service.reloading.load, self._policies)
+                answer = await self._reload(partial(service.reloading.load, self._policies))
             case "adopt":
-                await asyncio.to_thread(service.reloading.adopt)
+                await self._reload(service.reloading.adopt)
             case "drop":
-                await asyncio.to_thread(service.reloading.drop)
+                await self._reload(service.reloading.drop)
         if number:
             self._parent.call("answer", number, answer)
+
+    async def _reload(self, step: Callable[[], object]) -> object:
+        """Take one step of a reload, after those that were ordered before."""
+        async with self._reloading:
+            return await asyncio.to_thread(step)
 
     async def _serve(self, descriptors: Sequence[int]) -> None:
         """Serve a client until it has gone; there is none where this process may open no more files."""

@@ -54,6 +54,10 @@ from dpsql.wire.watchdog import Watchdog
 _LOG: Final = logging.getLogger("dpsql.serve")
 _HEALTH_SECONDS: Final = 4.0
 """How long a worker may take to say how it is: its own checks take half of that at most."""
+_LOAD_SECONDS: Final = 120.0
+"""How long a worker may take to open what new policies name."""
+_ADOPT_SECONDS: Final = 10.0
+"""How long a worker may take to serve what it has opened."""
 _PAUSE_SECONDS: Final = 2.0
 """Before a worker is started again that did not become ready."""
 _ENDING_SECONDS: Final = 2.0
@@ -393,17 +397,18 @@ class _Parent:
             return Loading.failed(error)
         self._loaded = self._divided(policies, self._operation.workers)
         workers = self._ready
-        loadings = [
-            each if isinstance(each, Loading) else Loading("57P03", "a worker ended while it loaded them")
-            for each in await _ask_all(workers, "load")
-        ]
+        loadings = map(_loading, await _ask_all(workers, "load", _LOAD_SECONDS))
         loading = next((each for each in loadings if not each.succeeded), Loading())
-        if loading.succeeded:
-            self._start = replace(self._start, policies=self._loaded)
-            for worker in self._workers.values():
-                if worker not in workers:  # it may have begun with the policies of before
-                    worker.process.kill()
-        await _ask_all(workers, "adopt" if loading.succeeded else "drop")
+        if not loading.succeeded:
+            for worker in workers:
+                worker.tell("drop")
+            return loading
+        self._start = replace(self._start, policies=self._loaded)
+        answers = dict(zip(workers, await _ask_all(workers, "adopt", _ADOPT_SECONDS), strict=True))
+        for worker in self._workers.values():
+            # It may serve the policies of before: it was not there, or has not answered. Another one is started.
+            if worker not in answers or isinstance(answers[worker], BaseException):
+                worker.process.kill()
         return loading
 
     async def _failures(self) -> frozenset[str]:
@@ -423,7 +428,14 @@ class _Parent:
         return add_up([self._metrics.text(), self._past, *(worker.metrics for worker in self._workers.values())])
 
 
-async def _ask_all(workers: Sequence[_Worker], name: str, seconds: float | None = None) -> list[Any]:
-    """Return what each worker answers, or the error."""
+def _loading(answer: object) -> Loading:
+    """How the loading of a worker ended, by what it answered or the error."""
+    if isinstance(answer, TimeoutError):
+        return Loading("57P03", f"a worker took more than {_LOAD_SECONDS:g} seconds to load them")
+    return answer if isinstance(answer, Loading) else Loading("57P03", "a worker ended while it loaded them")
+
+
+async def _ask_all(workers: Sequence[_Worker], name: str, seconds: float) -> list[Any]:
+    """Return what each worker answers, or the error: TimeoutError after so many seconds."""
     asked = [asyncio.wait_for(worker.ask(name), seconds) for worker in workers]
     return await asyncio.gather(*asked, return_exceptions=True)

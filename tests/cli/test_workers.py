@@ -276,6 +276,32 @@ def test_policies_are_loaded_by_all_workers_or_by_none(policy: Path, ledger: str
     assert program.stop() == 0
 
 
+def test_a_worker_that_does_not_load_new_policies_in_time_leaves_them_unchanged(policy: Path, ledger: str) -> None:
+    program = altered("workers._LOAD_SECONDS = 1.0", policy, ledger)
+    with connect(program) as one, connect(program) as two:
+        stopped = workers(program)[1]
+        os.kill(stopped, signal.SIGSTOP)
+        change(policy, "max_epsilon = 1.0", "max_epsilon = 0.25")
+        said = reload(program)
+        os.kill(stopped, signal.SIGCONT)
+        assert said.endswith("the policies are unchanged: a worker took more than 1 seconds to load them")
+        assert [refuses(connection, "0.3") for connection in (one, two)] == [False, False]
+        assert reload(program).endswith("INFO the policies were reloaded"), "what it loaded late was dropped before"
+        assert [refuses(connection, "0.3") for connection in (one, two)] == [True, True]
+    assert program.stop() == 0
+
+
+def test_workers_that_do_not_serve_new_policies_in_time_are_replaced(policy: Path, ledger: str) -> None:
+    code = "from tests.faults.victims import work_and_adopt_nothing as work; work({}, {})  # dpsql.cli.worker"
+    program = altered(f"workers._ADOPT_SECONDS = 1.0; workers._CODE = {code!r}", policy, ledger)
+    change(policy, "max_epsilon = 1.0", "max_epsilon = 0.25")
+    assert reload(program).endswith("INFO the policies were reloaded")
+    wait_for(lambda: metric(program, "dpsql_worker_failures_total") == 2 and metric(program, "dpsql_workers") == 2)
+    with connect(program) as one, connect(program) as two:
+        assert [refuses(connection, "0.3") for connection in (one, two)] == [True, True]
+    assert program.stop() == 0
+
+
 def refuses(connection: "psycopg.Connection[tuple[object, ...]]", epsilon: str) -> bool:
     try:
         connection.execute(f"SET dpsql.epsilon = {epsilon}")
@@ -284,27 +310,31 @@ def refuses(connection: "psycopg.Connection[tuple[object, ...]]", epsilon: str) 
     return False
 
 
-HANGING = """
-import sys
-from dpsql.cli import main, workers
-workers._CODE = "from tests.faults.victims import work_and_hang; work_and_hang({}, {})  # dpsql.cli.worker"
-main(sys.argv[1:])
+HANGING = """workers._CODE = "from tests.faults.victims import work_and_hang; work_and_hang({}, {})  # dpsql.cli.worker"
 """
-"""A gateway whose workers read private rows for ever."""
+"""Workers read private rows for ever."""
 
 
-@both_ledgers
-def test_a_worker_that_is_killed_is_replaced_and_its_reads_are_one_failure(policy: Path, ledger: str) -> None:
+def altered(change: str, policy: Path, ledger: str) -> Program:
+    """Start a gateway in whose parent `workers` is changed, and wait until it listens."""
+    code = f"import sys; from dpsql.cli import main, workers; {change}\nmain(sys.argv[1:])"
     options = ["--port", "0", "--ledger", ledger, "--workers", str(WORKERS), "--metrics-port", "0"]
     options += ["--user-connections", "6"]
     process = subprocess.Popen(
-        [sys.executable, "-c", HANGING, "serve", str(policy), *options],
+        [sys.executable, "-c", code, "serve", str(policy), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     program = Program(process)
     program.listen()
+    assert program.port, "it listens by now"
+    return program
+
+
+@both_ledgers
+def test_a_worker_that_is_killed_is_replaced_and_its_reads_are_one_failure(policy: Path, ledger: str) -> None:
+    program = altered(HANGING, policy, ledger)
     with ThreadPoolExecutor() as pool, ExitStack() as stack, ExitStack() as first:
         first.callback(program.stop, signal.SIGKILL)  # else nothing ends what reads for ever
         connections = [stack.enter_context(connect(program))]

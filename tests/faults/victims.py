@@ -16,6 +16,7 @@ import psycopg
 import dpsql.gateway.reading
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
+from dpsql.cli.reloading import Reloading
 from dpsql.cli.worker import work
 from dpsql.errors import BackendFailure
 from dpsql.gateway.session import Session
@@ -88,6 +89,12 @@ def serve_and_hang(policy: str, ledger: str) -> None:
 def work_and_hang(calls: int, orders: int) -> None:
     """Be a worker of `dpsql serve` with such an engine."""
     hang()
+    work(calls, orders)
+
+
+def work_and_adopt_nothing(calls: int, orders: int) -> None:
+    """Be a worker of `dpsql serve` that never serves the policies that it has loaded again."""
+    _change(Reloading, "adopt", lambda function, *arguments: threading.Event().wait())
     work(calls, orders)
 
 
