@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats
 
 import dpsql
+from dpsql.compiler.aggregates.base import margin_text
 from dpsql.gateway.confidence_intervals import ConfidenceInterval, NoisyRows
-from dpsql.gateway.notices import margin_text, value_text
+from dpsql.gateway.notices import value_text
 
 MEANS = "SELECT sex, COUNT(*) AS n, AVG(age) AS m, COUNT(*) / 2.0 AS h FROM patients GROUP BY sex"
 
@@ -100,7 +103,7 @@ def test_what_is_not_released_has_no_intervals(connection: dpsql.Connection) -> 
         (-57, ConfidenceInterval(-136, 22), "-57 ± 79"),
         (3.14159, ConfidenceInterval(2.8277, 3.4556), "3.14 ± 0.32"),
         (3.14159, ConfidenceInterval(2.9, 5.0), "3.1 ± 1.9"),
-        (12345.678, ConfidenceInterval(0, 24691.4), "12,346 ± 12,346"),
+        (12345.678, ConfidenceInterval(0, 24691.4), "12,346 ± 13,000"),
         (0.5, ConfidenceInterval(0.5, 0.5), "0.5 ± 0"),
         (1.5, ConfidenceInterval(-math.inf, math.inf), "1.5 ± ∞"),
         (0.00012, ConfidenceInterval(0.00011, 0.00013), "0.000120 ± 0.000010"),
@@ -113,6 +116,28 @@ def test_a_number_has_the_places_that_its_interval_is_worth(
 
 
 def test_margins_are_rounded_up() -> None:
-    assert [margin_text(margin) for margin in (79.0, 0.3101, 0.31, 1.01, 99.2, 5893.4)] == [
-        *("79", "0.32", "0.31", "1.1", "100", "5,894")
+    margins = (79.0, 5.0, 100.0, 101.0, 0.3101, 0.31, 0.07, 1.01, 99.2, 5893.4, 2.5824793e10, 1e-7, 0.0, math.inf)
+    assert [margin_text(margin) for margin in margins] == [
+        *(
+            "79",
+            "5",
+            "100",
+            "110",
+            "0.32",
+            "0.31",
+            "0.070",
+            "1.1",
+            "100",
+            "5,900",
+            "26,000,000,000",
+            "0.00000010",
+            "0",
+            "∞",
+        )
     ]
+
+
+@given(margin=floats(1e-12, 1e15))
+def test_what_is_said_of_a_margin_covers_it(margin: float) -> None:
+    told = float(margin_text(margin).replace(",", ""))
+    assert margin * (1 - 1e-8) <= told <= margin * 1.1 * (1 + 1e-8)

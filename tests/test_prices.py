@@ -1,8 +1,10 @@
 """What queries would be charged, alone and together: as the ledger then charges, and nothing of what others asked."""
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -35,8 +37,14 @@ def run(session: Session, sql: str) -> Result:
     return [session.execute(statement) for statement in session.parse(sql)][-1]
 
 
+def lines_before_sql(explained: Result) -> list[str]:
+    """The lines of EXPLAIN before its SQL."""
+    lines = (str(row[0]) for row in explained.rows)
+    return list(takewhile(lambda line: not re.fullmatch(r"SQL of release 1:|.* SQL:", line), lines))
+
+
 def plan(session: Session, sql: str) -> list[str]:
-    return [str(row[0]) for row in run(session, sql).rows]
+    return lines_before_sql(run(session, sql))
 
 
 def joint(session: Session, *queries: str) -> Quotation:
@@ -205,7 +213,7 @@ def test_the_budget_of_the_group_is_asked_too_and_does_not_tell_what_members_ask
 def test_the_last_of_several_tells_the_joint_price(engine: Engine, session: Session) -> None:
     run(session, COUNT)
     statements = session.parse(f"EXPLAIN {COUNT}; EXPLAIN {BY_SEX}; EXPLAIN {BY_CITY}; EXPLAIN {BY_SEX}")
-    plans = [[str(row[0]) for row in session.execute(statement).rows] for statement in statements]
+    plans = [lines_before_sql(session.execute(statement)) for statement in statements]
     assert not any(line.startswith("All ") for lines in plans[:-1] for line in lines)
     assert plans[-1][:-2] == plan(session, f"EXPLAIN {BY_SEX}")
     assert plans[-1][-2:] == [
@@ -231,7 +239,7 @@ def test_another_statement_between_begins_anew(session: Session) -> None:
     texts = (f"EXPLAIN {COUNT}", between[0], f"EXPLAIN {COUNT}", f"EXPLAIN {BY_SEX}", between[1], f"EXPLAIN {COUNT}")
     statements = session.parse("; ".join(texts))
     assert [len(statement.before) for statement in statements] == [0, 0, 0, 1, 0, 0]
-    plans = [[str(row[0]) for row in session.execute(statement).rows] for statement in statements]
+    plans = [lines_before_sql(session.execute(statement)) for statement in statements]
     assert plans[3][-2].startswith("All 2 statements together: epsilon 0.282843 (rho 0.04)")
     assert not plans[5][-1].startswith("Remaining after")
 

@@ -288,11 +288,9 @@ def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState
     """
     state = file_state(path)
     if state is None and engine_of(policy.dataset.url) is not PARQUET:
-        raise InvalidPolicy(
-            f"{policy.path}: dataset.url: there is no file {path}",
-            hint="A relative path starts at the policy's directory; an absolute one has four slashes: "
-            'url = "duckdb:////srv/clinic.duckdb"',
-        )
+        hint = "A relative path starts at the policy's directory; an absolute one has four slashes: "
+        hint += 'url = "duckdb:////srv/clinic.duckdb"'
+        raise policy.wrong(("dataset", "url"), f"there is no file {path}", hint)
     return state, file_state(prepared_file(path, policy))
 
 

@@ -127,7 +127,7 @@ def read_columns(database: duckdb.DuckDBPyConnection, file: str) -> dict[str, st
 
 
 def _wrong(policy: Policy, table: str, what: str, hint: str) -> InvalidPolicy:
-    return InvalidPolicy(f"{policy.path}: tables.{table}.files: {what}", hint=hint)
+    return policy.wrong(("tables", table, "files"), what, hint)
 
 
 # Which files there are

@@ -32,12 +32,14 @@ def outline_of_duckdb(file: str) -> Outline:
     """
     path = Path(file).resolve()
     if not path.is_file():
-        raise InvalidParameter(f"there is no file {path}")
+        hint = "duckdb:///clinic.duckdb is a file in this directory, duckdb:////srv/clinic.duckdb an absolute path."
+        raise InvalidParameter(f"there is no file {path}", hint=hint)
     try:
         with duckdb.connect(str(path), read_only=True, config={"enable_external_access": False}) as database:
             columns, comments, keys = (database.execute(sql).fetchall() for sql in (_COLUMNS, _COMMENTS, _KEYS))
     except duckdb.Error:
-        raise InvalidParameter(f"{path} is not a DuckDB file that can be read now") from None
+        hint = "A program that has the file open for writing must close it; a CSV or Parquet file is no database."
+        raise InvalidParameter(f"{path} is not a DuckDB file that can be read now", hint=hint) from None
     told = {(schema, table): comment for schema, table, comment in comments}
     tables = []
     for place in dict.fromkeys((schema, table) for schema, table, *_ in columns):
@@ -67,7 +69,8 @@ def outline_of_folder(folder: str) -> Outline:
     """
     root = Path(folder).resolve()
     if not root.is_dir():
-        raise InvalidParameter(f"there is no folder {root}")
+        hint = "parquet:///data is a folder in this directory, parquet:////srv/data an absolute path."
+        raise InvalidParameter(f"there is no folder {root}", hint=hint)
     tables = []
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as database:
         for entry in sorted(root.iterdir()):

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.ir.schema import EngineColumn, EngineTable
-from dpsql.errors import InvalidPolicy
 from dpsql.policy import Policy, RowsOf, Table
 from dpsql.policy.engines import POSTGRES, EngineKind
+from dpsql.policy.lines import Key
 from dpsql.policy.node import did_you_mean
 from dpsql.sqltypes import SqlType
 
@@ -62,9 +62,10 @@ def fitted(policy: Policy, found: Mapping[TablePath, EngineTable], engine: Engin
     for table in policy.tables:
         path = path_of(table, policy)
         if path not in found:
-            raise InvalidPolicy(
-                f'{policy.path}: tables.{table.name}: the database has no table "{".".join(path)}"',
-                hint='Tables are named as in the database; another schema\'s as [tables."schema.table"].',
+            raise policy.wrong(
+                ("tables", table.name),
+                f'the database has no table "{".".join(path)}"',
+                'Tables are named as in the database; another schema\'s as [tables."schema.table"].',
             )
         _check_columns(table, found[path], policy)
         tables[table.name] = found[path]
@@ -78,17 +79,20 @@ def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
     """Check that every column of the policy exists, with a type that can hold its declared values."""
     for name in sorted(needed_columns(table, policy)):
         if name not in engine.columns:
-            raise InvalidPolicy(
-                f'{policy.path}: tables.{table.name}: the database\'s table has no column "{name}"',
-                hint=did_you_mean(name, engine.columns),
+            key: Key = ("columns", name) if table.column(name) is not None else ()
+            key = ("unit_key",) if name == table.unit_key else key
+            raise policy.wrong(
+                ("tables", table.name, *key),
+                f'the database\'s table has no column "{name}"',
+                did_you_mean(name, engine.columns),
             )
     for column in table.columns:
         found = engine.columns[column.name]
         if not _holds(column.type, found.sql_type):
-            raise InvalidPolicy(
-                f"{policy.path}: tables.{table.name}.columns.{column.name}: the database's type is "
-                f"{found.type_name}, not {column.type.value}",
-                hint=f'type = "{re.sub(" [a-z ]*", "", found.sql_type.value)}"',
+            raise policy.wrong(
+                ("tables", table.name, "columns", column.name),
+                f"the database's type is {found.type_name}, not {column.type.value}",
+                f'type = "{re.sub(" [a-z ]*", "", found.sql_type.value)}"',
             )
 
 
@@ -107,10 +111,10 @@ def _check_digits(policy: Policy, tables: Mapping[str, EngineTable]) -> None:
                 source, name = column.values_from
                 is_held = tables[source].columns[name].type_name == found.type_name
             if not is_held and (column.values is not None or column.values_from is not None):
-                raise InvalidPolicy(
-                    f"{policy.path}: tables.{table.name}.columns.{column.name}: its domain has other digits than "
-                    f"{found.type_name}, so comparing them could fail",
-                    hint="Store both as decimal(20, 4) or the like, with the digits of the domain.",
+                raise policy.wrong(
+                    ("tables", table.name, "columns", column.name),
+                    f"its domain has other digits than {found.type_name}, so comparing them could fail",
+                    "Store both as decimal(20, 4) or the like, with the digits of the domain.",
                 )
 
 
@@ -136,83 +140,89 @@ class _Keys:
 
     def check(self) -> None:
         """Refuse a unit_key, or either side of a unit_via, that does not."""
-        numbers: dict[str, str] = {}
+        numbers: dict[str, Key] = {}
         for table in self._policy.tables:
-            at = f"{self._policy.path}: tables.{table.name}"
+            at: Key = ("tables", table.name)
             if table.unit_key is not None:
-                found = self._unit(f"{at}.unit_key", table, table.unit_key)
+                found = self._unit((*at, "unit_key"), table, table.unit_key)
                 if found.sql_type is SqlType.NUMERIC:
-                    numbers.setdefault(self._stored(found, found), f"{at}.unit_key")
+                    numbers.setdefault(self._stored(found, found), (*at, "unit_key"))
             for via in table.unit_via:
                 for here, there in via.on:
-                    self._pair(f"{at}.unit_via.on.{here}", (table, here), (self._table(via.table), there))
-                self._condition(f"{at}.unit_via.where", table, via.where)
+                    self._pair((*at, "unit_via", "on", here), (table, here), (self._table(via.table), there))
+                self._condition((*at, "unit_via", "where"), table, via.where)
             if len(table.unit_via) > 1:
-                self._check_one_unit(f"{at}.unit_via", table)
+                self._check_one_unit((*at, "unit_via"), table)
         if len(numbers) > 1:
             (one, _), (other, at), *_ = numbers.items()
-            raise InvalidPolicy(
-                f"{at}: {other}, where the key of another table is {one}: joins would convert one of the two",
-                hint=f"Store both as {one}.",
+            raise self._policy.wrong(
+                at,
+                f"{other}, where the key of another table is {one}: joins would convert one of the two",
+                f"Store both as {one}.",
             )
 
-    def _unit(self, at: str, table: Table, name: str) -> EngineColumn:
+    def _unit(self, at: Key, table: Table, name: str) -> EngineColumn:
         found, declared = self._key(at, table, name)
         if found.sql_type in _NOT_UNITS or _is_narrower(declared, found.sql_type):
-            raise InvalidPolicy(f"{at}: a {found.type_name} cannot be the unit as {declared.value}", hint=_hint(found))
+            raise self._policy.wrong(at, f"a {found.type_name} cannot be the unit as {declared.value}", _hint(found))
         return found
 
-    def _pair(self, at: str, child: tuple[Table, str], parent: tuple[Table, str]) -> None:
+    def _pair(self, at: Key, child: tuple[Table, str], parent: tuple[Table, str]) -> None:
         here, there = (self._key(at, *end)[0] for end in (child, parent))
         if not here.sql_type.is_alike(there.sql_type) or self._stored(here, there) != self._stored(there, there):
-            raise InvalidPolicy(
-                f'{at}: {here.type_name}, where "{parent[1]}" of "{parent[0].name}" is {there.type_name}: '
+            raise self._policy.wrong(
+                at,
+                f'{here.type_name}, where "{parent[1]}" of "{parent[0].name}" is {there.type_name}: '
                 "comparing them would convert one of the two",
-                hint=f"Store both as {there.type_name}.",
+                f"Store both as {there.type_name}.",
             )
 
-    def _key(self, at: str, table: Table, name: str) -> tuple[EngineColumn, SqlType]:
+    def _key(self, at: Key, table: Table, name: str) -> tuple[EngineColumn, SqlType]:
         """A column that leads to a unit, and the type by which queries read it."""
         found, listed = self._tables[table.name].columns[name], table.column(name)
         if not found.exact:
             unit = self._policy.dataset.privacy_unit
             hint = _HINTS.get(found.sql_type, f"Name {_KEYS}.")
-            raise InvalidPolicy(
-                f'{at}: "{name}" of "{table.name}" is {found.type_name}: with this type or its collation, dpsql and '
+            raise self._policy.wrong(
+                at,
+                f'"{name}" of "{table.name}" is {found.type_name}: with this type or its collation, dpsql and '
                 f"the database compare values differently; two {unit}s could count as one, or one as two",
-                hint=hint.format(table=table.name, column=name),
+                hint.format(table=table.name, column=name),
             )
         declared = found.sql_type if listed is None else listed.type
         if not declared.is_alike(found.sql_type):
-            raise InvalidPolicy(f"{at}: a {found.type_name} cannot be a key as {declared.value}", hint=_hint(found))
+            raise self._policy.wrong(at, f"a {found.type_name} cannot be a key as {declared.value}", _hint(found))
         return found, declared
 
-    def _condition(self, at: str, table: Table, where: RowsOf | None) -> None:
+    def _condition(self, at: Key, table: Table, where: RowsOf | None) -> None:
         """Refuse a condition on a column of another type than its constants have."""
         if where is None:
             return
         found, wanted = self._tables[table.name].columns[where.column], type(where.values[0])
         if not (found.sql_type.is_text if wanted is str else found.sql_type.is_integer):
             what = "texts" if wanted is str else "whole numbers"
-            raise InvalidPolicy(
-                f'{at}: "{where.column}" is {found.type_name}, and is compared with {what}',
-                hint="A condition compares a column of texts with texts, or one of whole numbers with whole numbers.",
+            raise self._policy.wrong(
+                at,
+                f'"{where.column}" is {found.type_name}, and is compared with {what}',
+                "A condition compares a column of texts with texts, or one of whole numbers with whole numbers.",
             )
         if not found.exact:
-            raise InvalidPolicy(
-                f'{at}: "{where.column}" is {found.type_name}: with this type or its collation, one value has '
+            raise self._policy.wrong(
+                at,
+                f'"{where.column}" is {found.type_name}: with this type or its collation, one value has '
                 "several spellings, and a condition would match only one of them",
-                hint='Store it as text with COLLATE "C", with one spelling for each value.',
+                'Store it as text with COLLATE "C", with one spelling for each value.',
             )
 
-    def _check_one_unit(self, at: str, table: Table) -> None:
+    def _check_one_unit(self, at: Key, table: Table) -> None:
         """Refuse ways that end at columns of unlike types: a unit could be two, by the way to it."""
         first, *others = self._ends(table)
         for other in others:
             if other.sql_type is not first.sql_type or self._stored(other, first) != self._stored(first, first):
-                raise InvalidPolicy(
-                    f"{at}: the paths to the unit end at keys of types {first.type_name} and {other.type_name}",
-                    hint="Store the unit's key with one type in all tables.",
+                raise self._policy.wrong(
+                    at,
+                    f"the paths to the unit end at keys of types {first.type_name} and {other.type_name}",
+                    "Store the unit's key with one type in all tables.",
                 )
 
     def _ends(self, table: Table) -> list[EngineColumn]:

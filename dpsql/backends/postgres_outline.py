@@ -54,7 +54,7 @@ def outline_of_postgres(url: str) -> Outline:
         finally:
             connections.close()
     except InvalidPolicy:
-        raise InvalidParameter("libpq cannot read the URL") from None
+        raise InvalidParameter("libpq cannot read the URL", hint="postgresql://reader@host:5432/database") from None
     except Unreachable as error:
         raise InvalidParameter(error.what, hint=error.hint) from None
     except psycopg.Error as error:

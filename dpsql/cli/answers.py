@@ -22,11 +22,13 @@ from dpsql.gateway.explain import (
     joint_json,
     joint_lines,
     remaining_json,
+    sql_lines,
 )
 from dpsql.gateway.prices import Quotation
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Statement
 from dpsql.gateway.text_table import table_lines
+from dpsql.privacy.conversion import decimal_text
 from dpsql.sqltypes import SqlType
 from dpsql.wire.pgtypes import text_of
 
@@ -67,6 +69,10 @@ def _connect(policy: Path, settings: tuple[str, ...], **options: str | None) -> 
     except BaseException:
         connection.close()
         raise
+    if connection.new_user:
+        limit = connection.session.quote([]).status.limit
+        budget = f"epsilon {decimal_text(limit.epsilon)}, delta {decimal_text(limit.delta)}"
+        click.echo(f"{options['user']} is a new user: budget {budget}", err=True)
     return connection
 
 
@@ -77,11 +83,12 @@ def _explained_json(explanations: Sequence[Explanation], joint: Quotation | None
 
 
 def _explained_lines(explanations: Sequence[Explanation], joint: Quotation | None) -> list[str]:
+    plans = [explanation_lines(explanation) + sql_lines(explanation.query) for explanation in explanations]
     if joint is None:
-        return explanation_lines(explanations[0])
+        return plans[0]
     lines: list[str] = []
-    for number, explanation in enumerate(explanations, 1):
-        lines += [f"Statement {number}: {' '.join(explanation.query.sql.split())}", *explanation_lines(explanation), ""]
+    for number, (explanation, plan) in enumerate(zip(explanations, plans, strict=True), 1):
+        lines += [f"Statement {number}: {' '.join(explanation.query.sql.split())}", *plan, ""]
     return lines + joint_lines(explanations, joint)
 
 

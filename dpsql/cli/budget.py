@@ -88,6 +88,11 @@ def show(
             shown[-1] = (_NONE, _NONE, statuses[-1][1])
         rows = [row + _with(*each) for row, each in zip(rows, shown, strict=True)]
     click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, *range(10, len(names))))))
+    if len(statuses) > 1 and any(status.limit.accountant.shares_rho for _, status in statuses):
+        click.echo(
+            "Spent is the used share of each budget times its epsilon: a charge is a smaller share of a larger budget, "
+            "so all users can show less than one user."
+        )
     if any(profiles):
         click.echo(
             "A budget bounds what answers reveal beyond the policy and its profiles. The cap pays for profiles, too."

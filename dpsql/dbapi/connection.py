@@ -211,9 +211,10 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, engine: Engine, user: str) -> None:
+    def __init__(self, engine: Engine, user: str, *, new_user: bool = False) -> None:
         """Wrap an engine; use `connect`."""
         self._engine = engine
+        self._new_user = new_user
         database = engine.policy.dataset.name
         self._catalogs = Catalogs({database: engine})
         self._session = Session(engine, user, self._catalogs.provider(database, user))
@@ -231,6 +232,11 @@ class Connection:
     def session(self) -> Session:
         """The session under the connection, for what PEP 249 has no words for."""
         return self._session
+
+    @property
+    def new_user(self) -> bool:
+        """Whether `connect` added the user to the ledger."""
+        return self._new_user
 
     @property
     def closed(self) -> bool:

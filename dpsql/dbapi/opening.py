@@ -47,10 +47,10 @@ def connect(
     with ExitStack() as opened:
         kept = open_ledger(ledger if ledger is not None else default_ledger(loaded))
         opened.callback(kept.close)
-        _ensure_account(kept, loaded, user, role)
+        added = _ensure_account(kept, loaded, user, role)
         engine = Engine(loaded, kept, open_backend(loaded))
         opened.callback(engine.close)
-        connection = Connection(engine, user)
+        connection = Connection(engine, user, new_user=added)
         opened.pop_all()
         opened.callback(connection.close)
         if settings:
@@ -65,10 +65,11 @@ def _check_texts(**given: object) -> None:
             raise InvalidParameter(f"{name} is a text, not {type(value).__name__}", hint=f'connect(…, {name}="…")')
 
 
-def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None) -> None:
+def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None) -> bool:
+    """Add the user to a ledger that does not know them; returns whether it was added."""
     check_name("user", user)
     if ledger.account(user) is not None:
-        return
+        return False
     names = [known.name for known in policy.roles]
     hint = f"connect(…, role=…), or --role in a shell, with one of: {', '.join(names)}"
     if role is None and len(names) > 1:
@@ -80,3 +81,5 @@ def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None)
     except InvalidParameter:
         if ledger.account(user) is None:  # else another connection has added it meanwhile
             raise
+        return False
+    return True

@@ -7,7 +7,7 @@ from typing import Any
 from dpsql.compiler.plan.query_plan import OutputColumn
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.confidence_intervals import ColumnMargin, column_margins
-from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json
+from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json, sql_lines
 from dpsql.gateway.means import always_valid
 from dpsql.gateway.notices import bounding_notice
 
@@ -180,7 +180,7 @@ def estimate_of(explanation: Explanation) -> PriceEstimate:
         reused=explanation.reused,
         derived_from=explanation.derived_from,
         columns=_columns(explanation.query.columns),
-        plan=tuple(explanation_lines(explanation)),
+        plan=(*explanation_lines(explanation), *sql_lines(explanation.query)),
     )
 
 

@@ -100,13 +100,8 @@ def _column_json(column: OutputColumn) -> dict[str, Any]:
     }
 
 
-def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str]:
-    """A plan for people, a line an item.
-
-    Args:
-        explanation: The plan, and what it would be charged.
-        sql: Whether the SQL that would be run is told, too.
-    """
+def explanation_lines(explanation: Explanation) -> list[str]:
+    """Price, errors and bounds of a query for people, one item a line; `sql_lines` has its SQL."""
     query = explanation.query
     lines = [f"Price: {_price_text(explanation)}", *_target_lines(explanation)]
     lines.append(f"Remaining: {_left(explanation.status.remaining, explanation.status.limit)}")
@@ -115,17 +110,23 @@ def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases, start=1):
         lines += _release_lines(index, query, planned)
-        lines += _release_sql_lines(query, planned) if sql else []
     told = query.consistent_with
     lines += [f"Consistent: adjusted to add up with your releases {', '.join(map(str, told))}"] if told else []
     lines += [
         "Totals: adjusted by least squares to equal the sums of their parts; each ± is then smaller than shown here"
     ] * bool(query.sums)
-    for read in query.reads(query.releases) if sql else ():
-        lines += _wrapped("Public SQL:", read.sql)
     cut = bounding_notice(query)
-    lines += [f"Bounding: {cut}"] if cut is not None else []
-    return lines + (_wrapped("Post-processing SQL:", query.post_sql) if sql else [])
+    return lines + ([f"Bounding: {cut}"] if cut is not None else [])
+
+
+def sql_lines(query: CompiledQuery) -> list[str]:
+    """All SQL that a query runs, wrapped for a terminal."""
+    lines: list[str] = []
+    for index, planned in enumerate(query.releases, start=1):
+        lines += [f"SQL of release {index}:", *_release_sql_lines(query, planned)]
+    for read in query.reads(query.releases):
+        lines += _wrapped("Public SQL:", read.sql)
+    return lines + _wrapped("Post-processing SQL:", query.post_sql)
 
 
 def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[str]:

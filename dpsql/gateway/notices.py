@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.compiler.aggregates.base import number_text
+from dpsql.compiler.aggregates.base import margin_text, number_text
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.confidence_intervals import AnswerColumn, ColumnMargin, ConfidenceInterval, column_margins
@@ -15,29 +15,17 @@ from dpsql.gateway.target import Measure, Pursuit
 from dpsql.privacy.conversion import decimal_text
 
 _MOST_PLACES = 12
-_ROUNDING = 1e-6
-"""Of a last place; what floating point adds to a margin of just so many places."""
 
 
 def value_text(value: Any, interval: ConfidenceInterval) -> str:
-    """A noisy number and half its interval: of the number as many places are told as two digits of the half have."""
+    """A noisy number and half its interval; the number has the decimal places of the half."""
     number = float(value)
     margin = interval.margin(number)
     if margin == 0 or not math.isfinite(margin):
-        return f"{number:,.6g} ± {'∞' if margin else 0}"
+        return f"{number:,.6g} ± {margin_text(margin)}"
     whole = number.is_integer() and margin.is_integer()
-    return f"{number:,.{0 if whole else _places(margin)}f} ± {margin_text(margin)}"
-
-
-def margin_text(margin: float) -> str:
-    """Half an interval, rounded up to two digits, or to whole ones."""
-    places = 0 if margin.is_integer() else _places(margin)
-    raised = math.ceil(margin * 10**places - _ROUNDING) / 10**places
-    return f"{raised:,.{places}f}"
-
-
-def _places(margin: float) -> int:
-    return min(max(0, 1 - math.floor(math.log10(margin))), _MOST_PLACES)
+    places = min(max(0, 1 - math.floor(math.log10(margin))), _MOST_PLACES)
+    return f"{number:,.{0 if whole else places}f} ± {margin_text(margin)}"
 
 
 def cost_text(cost: Cost) -> str:
@@ -70,7 +58,7 @@ def free_text(query: CompiledQuery, *, reused: bool) -> str:
     anew = query.anew
     if anew is None or anew.price is None:
         return "your earlier release" if reused else "the answer has no noise"
-    widths = [f"{c.name} ± {number_text(e.plus_minus_95)}" for c in anew.columns if (e := c.error) and e.plus_minus_95]
+    widths = [f"{c.name} ± {margin_text(e.plus_minus_95)}" for c in anew.columns if (e := c.error) and e.plus_minus_95]
     told = f"{', '.join(widths)} " if widths else ""
     return f"derived from {_releases(query)} (computed anew: {told}for epsilon {decimal_text(anew.price.epsilon)})"
 
@@ -93,7 +81,7 @@ def _releases(query: CompiledQuery) -> str:
 def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
     """How exact values are that were chosen, not counted."""
     ranks = [f"{c.name} ± {e.ranks} ranks" for c in columns if (e := c.error) and e.ranks is not None]
-    apart = [f"{number_text(e.apart)} in {c.name}" for c in columns if (e := c.error) and e.apart is not None]
+    apart = [f"{margin_text(e.apart)} in {c.name}" for c in columns if (e := c.error) and e.apart is not None]
     texts = []
     if ranks:
         texts.append(f"{', '.join(ranks)} (95 %)")
@@ -137,7 +125,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
 
 def _margin_text(margin: ColumnMargin) -> str:
     """The least and the largest half of the intervals of a column."""
-    ends = (number_text(end) if math.isfinite(end) else "∞" for end in (margin.least, margin.greatest))
+    ends = map(margin_text, (margin.least, margin.greatest))
     return f"{margin.name} ± {' to ± '.join(dict.fromkeys(ends))}"
 
 

@@ -46,7 +46,7 @@ from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.catalog_provider import CatalogContext, CatalogProvider, NoCatalog
 from dpsql.gateway.cursors import Cursors
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.explain import explanation_json, explanation_lines, joint_json, joint_lines
+from dpsql.gateway.explain import explanation_json, explanation_lines, joint_json, joint_lines, sql_lines
 from dpsql.gateway.notices import answer_notice, bounding_notice, target_text
 from dpsql.gateway.prepared_statements import PreparedQuery, PreparedStatements, arguments_query
 from dpsql.gateway.prices import Quotation
@@ -424,6 +424,7 @@ class Session:
             told = explanation_json(explained[-1]) | ({"joint": joint_json(joint)} if joint is not None else {})
             return Result("EXPLAIN", _JSON_PLAN_COLUMNS, [(json.dumps(told, ensure_ascii=False),)])
         lines = explanation_lines(explained[-1]) + (joint_lines(explained, joint) if joint is not None else [])
+        lines += sql_lines(explained[-1].query)
         return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
 
     def _query(self, statement: QueryStatement, parameters: QueryParameters) -> Result:

@@ -169,7 +169,7 @@ class DpsqlMagics(Magics):
     def _explain(self, sql: str, settings: Mapping[str, str]) -> None:
         with _clean(sql):
             explained = self._open().explain(sql, settings=settings)
-        print("\n".join(explanation_lines(explained, sql=False)))
+        print("\n".join(explanation_lines(explained)))
 
     def _open(self) -> Connection:
         if self._connection is None:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dpsql.compiler.aggregates.base import margin_text
 from dpsql.dbapi import ReleaseReport
 from dpsql.errors import InvalidParameter
 from dpsql.gateway.confidence_intervals import AnswerColumn, ConfidenceInterval, NoisyRows
-from dpsql.gateway.notices import covers_text, margin_text, value_text
+from dpsql.gateway.notices import covers_text, value_text
 from dpsql.privacy.conversion import decimal_text
 from dpsql.wire.pgtypes import text_of
 

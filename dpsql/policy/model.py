@@ -3,13 +3,16 @@
 import enum
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
+from dpsql.errors import InvalidPolicy
+from dpsql.policy.lines import Key
+from dpsql.policy.source import wrong_at
 from dpsql.privacy.cost import Accountant, Adjacency
 from dpsql.sqltypes import ARRAYS, SqlType
 
@@ -346,13 +349,18 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy file."""
+    """One policy file; `lines` has the line of each key."""
 
     dataset: Dataset
     roles: tuple[Role, ...]
     tables: tuple[Table, ...]
     path: Path
     groups: tuple[UserGroup, ...] = ()
+    lines: Mapping[Key, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def wrong(self, key: Key, what: str, hint: str) -> InvalidPolicy:
+        """Return the error for a key that the database does not fit, with its line."""
+        return wrong_at(self.path, self.lines, key, what, hint)
 
     def table(self, name: str) -> Table | None:
         """Return the table of exactly this name, or None."""

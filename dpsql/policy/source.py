@@ -28,11 +28,16 @@ class PolicySource:
     lines: Mapping[Key, int]
 
     def wrong(self, key: Key, what: str, hint: str) -> InvalidPolicy:
-        """Return the error for a key: FILE:LINE: dotted.key: what is wrong."""
-        known = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in self.lines), None)
-        at = "" if known is None else f":{self.lines[known]}"
-        name = f"{dotted(key)}: " if key else ""
-        return InvalidPolicy(f"{self.path}{at}: {name}{what}", hint=hint)
+        """Return the error for a key; see `wrong_at`."""
+        return wrong_at(self.path, self.lines, key, what, hint)
+
+
+def wrong_at(path: Path, lines: Mapping[Key, int], key: Key, what: str, hint: str) -> InvalidPolicy:
+    """Return the error for a key: FILE:LINE: dotted.key: what is wrong."""
+    known = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in lines), None)
+    at = "" if known is None else f":{lines[known]}"
+    name = f"{dotted(key)}: " if key else ""
+    return InvalidPolicy(f"{path}{at}: {name}{what}", hint=hint)
 
 
 def read_source(path: Path) -> PolicySource:

@@ -53,7 +53,7 @@ def read_tables(node: Node, default_schema: str, timezone: ZoneInfo, engine: Eng
     declared = {name: _table(name, member, timezone, engine) for name, member in nodes.items()}
     _check_relations(nodes, declared, default_schema)
     if all(table.public for table in declared.values()):
-        raise node.wrong("no table is protected: all are public", 'write in one: unit_key = "patient_id", and max_rows')
+        raise node.wrong("no table is protected: all are public", 'write in one: unit_key = "COLUMN" and max_rows')
     for name, table in declared.items():
         _check_key(nodes[name], table)
         _check_domains(nodes[name], table, declared)
@@ -72,7 +72,7 @@ def _table(name: str, node: Node, timezone: ZoneInfo, engine: EngineKind) -> Tab
         hint = "keep unit_key if this table has the column, else unit_via"
         raise keys["unit_via"].wrong("unit_key and unit_via cannot be used together", hint)
     elif "unit_key" not in keys and "unit_via" not in keys:
-        hint = f"write: {_TABLE['unit_key']}, or public = true if the rows are about no person"
+        hint = 'write: unit_key = "COLUMN", the column that names the person; or public = true'
         raise node.wrong("a protected table needs unit_key or unit_via", hint)
     elif "unit_key" in keys and "max_rows" not in keys:
         raise _no_max_rows(node)

@@ -150,8 +150,34 @@ def test_a_domain_has_the_digits_of_its_column(tmp_path: Path, kind: str, domain
     if is_fit:
         open_backend(load_policy(path)).close()
         return
-    with pytest.raises(InvalidPolicy, match=r"tables\.bills\.columns\.price: its domain has other digits than"):
+    with pytest.raises(
+        InvalidPolicy, match=r"policy\.toml:15: tables\.bills\.columns\.price: its domain has other digits than"
+    ):
         open_backend(load_policy(path))
+
+
+def test_what_the_database_lacks_has_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(BILLS.format(domain="lower = 0, upper = 10"), encoding="utf-8")
+    told = []
+    for made in (
+        "other (x INTEGER)",
+        "bills (x INTEGER)",
+        "bills (buyer INTEGER)",
+        "bills (buyer INTEGER, price TEXT)",
+    ):
+        with duckdb.connect(str(tmp_path / "shop.duckdb")) as database:
+            database.execute("DROP TABLE IF EXISTS bills")
+            database.execute(f"CREATE TABLE {made}")
+        with pytest.raises(InvalidPolicy) as refused:
+            open_backend(load_policy(path))
+        told.append(refused.value.message.removeprefix(f"{path}:"))
+    assert told == [
+        '11: tables.bills: the database has no table "main.bills"',
+        '12: tables.bills.unit_key: the database\'s table has no column "buyer"',
+        '15: tables.bills.columns.price: the database\'s table has no column "price"',
+        "15: tables.bills.columns.price: the database's type is VARCHAR, not numeric",
+    ]
 
 
 def test_a_condition_is_about_texts_of_one_spelling(tmp_path: Path) -> None:

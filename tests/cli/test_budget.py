@@ -34,13 +34,14 @@ def spent(asked: Path, tmp_path: Path) -> Path:
 
 def test_budgets_are_shown_with_the_cap(run: Run, spent: Path) -> None:
     lines = run("budget", "show", "--policy", spent).stdout.splitlines()
-    ana, ben, everybody = (cells(line) for line in lines[2:])
+    ana, ben, everybody = (cells(line) for line in lines[2:-1])
     assert ana[:3] == ["ana", "zcdp", "5"]
     assert 0 < float(ana[3]) < 2
     assert float(ana[3]) + float(ana[4]) == pytest.approx(5, abs=1e-2)
     assert ben[:5] == ["ben", "zcdp", "5", "0", "5"]
     assert everybody[:3] == ["all users", "zcdp", "20"]
     assert 0 < float(everybody[3]) < float(ana[3])
+    assert lines[-1].startswith("Spent is the used share of each budget times its epsilon")
 
 
 def test_one_users_budget_is_shown_alone(run: Run, spent: Path) -> None:
@@ -124,12 +125,12 @@ def test_groups_are_shown_with_what_windows_and_resets_mean(run: Run, team: Path
     assert cells(shown[4])[1:3] == ["zcdp", "2"]
     assert cells(shown[4])[7] == "1"
     assert len(cells(shown[4])[8]) == len("2026-01-01 00:00:00+00:00")
-    assert shown[6].startswith("A budget that renews bounds one window: windows add up")
-    assert len(shown) == 7
+    assert shown[7].startswith("A budget that renews bounds one window: windows add up")
+    assert len(shown) == 8
     run("budget", "reset", "--user", "ana", *REASON, "--policy", team)
     shown = run("budget", "show", "--policy", team).stdout.splitlines()
     assert [cells(line)[9] for line in shown[2:6]] == ["1", "0", "0", "0"]
-    assert shown[7].startswith("A budget that was reset bounds what came after")
+    assert shown[8].startswith("A budget that was reset bounds what came after")
 
 
 def test_a_groups_budget_is_shown_alone(run: Run, team: Path) -> None:

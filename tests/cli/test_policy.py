@@ -89,6 +89,7 @@ def test_a_draft_is_no_policy_before_somebody_says_whose_rows_these_are(run: Run
 def test_what_cannot_be_drafted_from_is_refused(run: Run, url: str, told: str) -> None:
     said = run("policy", "init", url, status=1).stderr
     assert told in said
+    assert "hint: " in said
     assert "s3cret" not in said
 
 
@@ -193,8 +194,10 @@ def test_check_looks_into_the_database(run: Run, policy: Path) -> None:
     policy.write_text(policy.read_text().replace("weight =", "height ="))
     refused = run("policy", "check", policy, status=1).stderr
     assert 'no column "height"' in refused and 'did you mean "weight"?' in refused
+    line = policy.read_text()[: policy.read_text().index("height =")].count("\n") + 1
+    assert f"{policy}:{line}: tables.patients.columns.height: " in refused
     policy.with_name("clinic.duckdb").rename(policy.with_name("moved.duckdb"))
-    assert f"{policy}: dataset.url: there is no file" in run("policy", "check", policy, status=1).stderr
+    assert f"{policy}:7: dataset.url: there is no file" in run("policy", "check", policy, status=1).stderr
 
 
 def test_groups_of_users_are_shown(run: Run, policy: Path) -> None:

@@ -16,7 +16,7 @@ def test_a_table_is_aligned_and_the_price_goes_to_standard_error(run: Run, polic
     lines = result.stdout.splitlines()
     assert [part.strip() for part in lines[0].split("|")] == ["sex", "n", "avg"]
     assert lines[-1] == "(4 rows)"
-    assert result.stderr.startswith("NOTICE: avg is worse than ± 10 % in ")
+    assert "\nNOTICE: avg is worse than ± 10 % in " in result.stderr
     assert "; price: epsilon 0.1 (rho 0.005); remaining: epsilon 4.94" in result.stderr
 
 
@@ -58,6 +58,13 @@ def test_the_price_and_other_settings_are_options(run: Run, policy: Path) -> Non
     assert answer["cost"]["epsilon"] == 0.5
     quiet = run("query", policy, BY_SEX, "--user", "ana", "--set", "dpsql.notices=off")
     assert quiet.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["query", "explain"])
+def test_a_new_user_is_told(run: Run, policy: Path, command: str) -> None:
+    told = "ana is a new user: budget epsilon 5, delta 1e-06\n"
+    assert run(command, policy, BY_SEX, "--user", "ana").stderr.startswith(told)
+    assert "new user" not in run(command, policy, BY_SEX, "--user", "ana").stderr
     assert run("query", policy, "SHOW dpsql.notices", "--user", "ana", "--set", "dpsql.notices = off").stdout
     run("query", policy, BY_SEX, "--user", "ana", "--set", "dpsql.notices", status=2)
     refused = run("query", policy, BY_SEX, "--user", "ana", "--epsilon", "7", status=1)
@@ -73,7 +80,7 @@ def test_statements_without_rows_show_their_tag(run: Run, policy: Path) -> None:
 def test_a_refusal_has_message_detail_and_hint(run: Run, policy: Path) -> None:
     refused = run("query", policy, "SELECT * FROM patients", "--user", "ana", status=1)
     assert refused.stdout == ""
-    assert refused.stderr.splitlines() == [
+    assert refused.stderr.splitlines()[1:] == [
         "error: rows of protected tables are not shown (42501, at character 8)",
         'detail: Each row of "patients" belongs to one patient.',
         "hint: Aggregate them. Write: SELECT COUNT(*) FROM patients",
@@ -155,7 +162,9 @@ def test_values_cannot_take_over_the_terminal(run: Run, policy: Path) -> None:
 def test_explain_tells_price_and_plan_and_spends_nothing(run: Run, policy: Path) -> None:
     shown = run("explain", policy, "SELECT city, COUNT(*) FROM patients GROUP BY city", "--user", "ana").stdout
     assert shown.startswith("Price: epsilon 0.1 (rho 0.005), delta 1e-09\n")
-    assert "engine SQL:" in shown
+    plan, _, sql = shown.partition("SQL of release 1:\n")
+    assert "\nRelease 1: " in plan and "SELECT" not in plan
+    assert sql.startswith("  engine SQL:\n") and "Post-processing SQL:\n" in sql
     plan = json.loads(run("explain", policy, "EXPLAIN " + BY_SEX, "--user", "ana", "--format", "json").stdout)
     assert plan["price"] == {"epsilon": 0.1, "delta": 0.0, "rho": 0.005}
     assert plan["remaining"]["epsilon"] == 5.0

@@ -278,7 +278,7 @@ ROLES = [
     Mistake("[roles.analyst]", '[roles."a\\nb"]', 'roles."a\\nb"', "cannot name a role", "letters"),
 ]  # fmt: skip
 TABLES = [
-    Mistake(UNIT, "", PATIENTS, "needs unit_key or unit_via", 'unit_key = "patient_id", or public', at="patients]"),
+    Mistake(UNIT, "", PATIENTS, "needs unit_key or unit_via", 'unit_key = "COLUMN", the column', at="patients]"),
     Mistake(UNIT, f"{UNIT}{VIA}\n", f"{PATIENTS}.unit_via", "cannot be used together", "keep unit_key", at=VIA),
     Mistake(UNIT, 'unit_key = "id"\n', PATIENTS, "max_rows is missing", "max_rows = N", at="patients]"),
     *(

@@ -8,9 +8,11 @@ Rule 1: values, intervals and errors depend on released cells and the distributi
 Rule 2: a call with another number of arguments, or with arguments of other types, names no function.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
@@ -232,7 +234,7 @@ class Estimate(ABC):
         """The description of the error in EXPLAIN."""
         if error.plus_minus_95 is None:
             return f"{error.mechanism} noise on {self.noisy}, {error.norms}; the error is smaller in larger groups"
-        return f"± {number_text(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {error.norms}"
+        return f"± {margin_text(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {error.norms}"
 
     @property
     def noisy(self) -> str:
@@ -403,6 +405,19 @@ def number_text(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
+_TWO_DIGITS = Context(prec=2, rounding=ROUND_CEILING)
+_FLOAT_ERROR = 1e-9
+"""Relative; a margin of two digits is not rounded up for what floating point adds to it."""
+
+
+def margin_text(margin: float) -> str:
+    """Half of a 95 % interval for people: two significant digits, rounded up so that the interval still covers 95 %."""
+    if math.isinf(margin):
+        return "∞"
+    rounded = _TWO_DIGITS.create_decimal(margin * (1 - _FLOAT_ERROR))
+    return f"{rounded.normalize() if margin.is_integer() else rounded:,f}"
+
+
 def _half_width(noise: CellMechanism) -> float:
     """Half the width of a 95 % interval of the noise; a choice has none."""
     return noise.half_width() if not isinstance(noise, RankChoice | Picking) else 0.0
@@ -417,7 +432,6 @@ class PlainCall:
 
     Attributes:
         type_of: The type of its value, from that of its argument.
-        type_of: The type of its value, by that of its argument.
         arguments: The number of arguments.
         numbers: True where the arguments must be numbers.
         distinct: True if DISTINCT is allowed before the argument.

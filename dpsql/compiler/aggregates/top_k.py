@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.compiler.aggregates.base import ColumnError, Drawn, Estimate, Formula, Primitives, number_text
+from dpsql.compiler.aggregates.base import ColumnError, Drawn, Estimate, Formula, Primitives, margin_text
 from dpsql.compiler.aggregates.registry import FUNCTIONS, estimate_of
 from dpsql.compiler.ir.nodes import AggregateCall
 from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, Places
@@ -50,7 +50,7 @@ class PickEstimate(Estimate):
 
     def explained(self, error: ColumnError) -> str:
         """The distance."""
-        apart = number_text(error.apart or 0.0)
+        apart = margin_text(error.apart or 0.0)
         counts = f"the order of two keys is reliable if their counts or sums differ by at least {apart}"
         return f"{counts}, at 95 %; picked by the mechanism {error.mechanism}, {error.norms}"
 

@@ -300,11 +300,13 @@ class Lowering:
         """The error for a node that no method lowers."""
         if isinstance(node, exp.Anonymous | exp.Func) and type(node) not in _CONSTRUCTS:
             name = called(node)
+            # The parser knows an aggregate by its whole name, so it is not misspelt.
+            close = () if isinstance(node, exp.AggFunc) else close_names(name, CALLS, 0.8)
             return UndefinedFunction(
                 f"function {name} does not exist or is not supported",
                 hint="Use another function, or leave it out.",
                 position=self.at(node),
-                queries=replaced(node, *(example_call(CALLS[close]) for close in close_names(name, CALLS, 0.8))),
+                queries=replaced(node, *(example_call(CALLS[each]) for each in close)),
             )
         what = _CONSTRUCTS.get(type(node), node.key.upper())
         return UnsupportedQuery(f"{what} is not supported", position=self.at(node))

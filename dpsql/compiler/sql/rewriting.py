@@ -258,11 +258,19 @@ def reduced(tree: exp.Query, place: int | None, offset: int) -> Iterator[str]:
         yield from _without(node)
 
 
+_DISTINCT = ("COUNT(DISTINCT {})",)
+_INSTEAD: dict[type[exp.Expr], tuple[str, ...]] = {
+    **dict.fromkeys((exp.Count, exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), _DISTINCT),
+    exp.Mode: ("MODE() WITHIN GROUP (ORDER BY {})", "COUNT({})"),
+}
+"""The aggregates that are proposed for one that is refused, where AVG would not be like it."""
+
+
 def _operands(node: exp.Expr) -> Iterator[str]:
-    """Return the query with an operand in place of an expression; for an aggregate, with AVG or COUNT of its column."""
+    """Return the query with an operand in place of an expression; for an aggregate, with another of its column."""
     column = node.find(exp.Column)
     if isinstance(node, exp.AggFunc | exp.WithinGroup) and column is not None:
-        calls = ("COUNT(DISTINCT {})",) if isinstance(node, exp.Count) else ("AVG({})", "COUNT({})")
+        calls = _INSTEAD.get(type(node), ("AVG({})", "COUNT({})"))
         yield from replaced(node, *(call.format(print_sql(column)) for call in calls))
         return
     for part in node.iter_expressions():
