@@ -21,7 +21,7 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedR
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, LimitExceeded, QueryCanceled
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release
 from dpsql.gateway.result_values import as_values
-from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore
+from dpsql.limits.result_memory import KeptRows, MemoryShare, RowBlock, RowStore
 from dpsql.policy import load_policy
 from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -400,7 +400,7 @@ def test_moments_of_a_year_that_utc_does_not_have() -> None:
 def test_values_that_post_processing_holds_in_another_form() -> None:
     types = [SqlType.JSONB, SqlType.INTERVAL, SqlType.TIMESTAMPTZ.array, SqlType.DATE.array]
     row = ('{"bb":1e2,"a":null}', (1, 2, 3), '["2024-01-01 00:00:00+00", null]', '["-0044-03-15"]')
-    ((shown, span, moments, days),) = as_values(types, ZoneInfo("Europe/Berlin"), [row])
+    ((shown, span, moments, days),) = as_values(types, ZoneInfo("Europe/Berlin"), RowBlock.of([row])).rows()
     assert shown == '{"a": null, "bb": 100}'
     assert span == Span(1, 2, 3)
     assert [str(moment) for moment in moments] == ["2024-01-01 01:00:00+01:00", "None"]
@@ -467,7 +467,7 @@ def test_of_several_quantiles_a_greater_one_has_no_lesser_value(planner: Planner
 
 def test_some_columns_of_rows_are_no_copy_of_what_is_in_a_file() -> None:
     store = RowStore(MemoryShare())
-    store.add([(1, 2.5, "a"), (2, 3.5, "b")])
+    store.add(RowBlock.of([(1, 2.5, "a"), (2, 3.5, "b")]))
     for rows in (((1, 2.5, "a"), (2, 3.5, "b")), KeptRows(store, range(2))):
         some = ReleasedRows(rows, (), store.shares).only((2, 0))
         assert type(some.rows) is type(rows) and some.shares == store.shares

@@ -3,7 +3,6 @@
 import errno
 import gc
 import os
-import pickle
 import resource
 import threading
 import tracemalloc
@@ -35,9 +34,10 @@ from dpsql.limits.result_memory import (
     Held,
     KeptRows,
     MemoryShare,
+    RowBlock,
     RowStore,
     batches,
-    size_of,
+    block_of,
 )
 from dpsql.wire.connection import ClientConnection
 from tests.conftest import MakeEngine
@@ -91,11 +91,15 @@ def test_who_keeps_an_error_keeps_no_rows(
     monkeypatch.setattr(result_memory, "RESULT_MEMORY", MEBIBYTE)
     with pytest.raises(KeyError), RowStore(MemoryShare("ana", held)) as store:
         for _ in range(4):
-            store.add(rows_of(400))
-        assert store._file is not None and held.bytes and len(store.row(0)) == 5
+            store.add(RowBlock.of(rows_of(400)))
+        assert store._file is not None and held.bytes and len(store.block(0)[1].columns) == 5
         raise KeyError
     assert (
-        store._file is not None and store._file.closed and not held.bytes and not store._batches and not store._read[1]
+        store._file is not None
+        and store._file.closed
+        and not held.bytes
+        and not store._blocks
+        and not store._read[1].count
     )
 
 
@@ -130,8 +134,8 @@ def test_batches_are_small_in_bytes_whatever_a_row_takes() -> None:
 
     for source in (Source(), Wide()):
         some = batches(source)
-        assert all(size_of(next(some)) <= max(BATCH_BYTES, 100 * 101_000) for _ in range(20))
-        assert size_of(next(some)) > BATCH_BYTES // 2
+        assert all(next(some).size <= max(BATCH_BYTES, 100 * 101_000) for _ in range(20))
+        assert next(some).size > BATCH_BYTES // 2
 
 
 def rows_of(count: int) -> list[tuple[object, ...]]:
@@ -144,7 +148,7 @@ def test_rows_are_the_same_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPat
     wanted = rows_of(500)
     store = RowStore(MemoryShare("ana", Held()))
     for start in range(0, 500, 60):
-        store.add(wanted[start : start + 60])
+        store.add(RowBlock.of(wanted[start : start + 60]))
     rows = store.rows()
     assert isinstance(rows, tuple) == (memory == MEBIBYTE)
     assert (len(rows), list(rows), rows[-1], rows[77]) == (500, wanted, wanted[-1], wanted[77])
@@ -155,12 +159,31 @@ def test_rows_are_the_same_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPat
         rows[500]
 
 
+@pytest.mark.parametrize("memory", [0, 60_000, MEBIBYTE])
+def test_blocks_of_rows_are_the_same_rows(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", memory)
+    wanted = [(n, -n / 2) for n in range(1_500)]
+    store = RowStore(MemoryShare("ana", Held()))
+    for start in range(0, 1_500, 400):
+        store.add(RowBlock.of(wanted[start : start + 400]))
+    rows = store.rows()
+    assert isinstance(rows, KeptRows)
+    for part in (slice(None), slice(399, 802), slice(1_499, 398, -1), slice(None, None, -7), slice(5, None, 13)):
+        found: list[tuple[object, ...]] = []
+        while len(found) < len(wanted[part]):
+            block = block_of(rows[part], len(found), len(found) + 300)
+            assert 1 <= block.count <= 300
+            found += block.rows()
+        assert found == wanted[part]
+    assert list(block_of(wanted, 3, 5).rows()) == wanted[3:5]
+
+
 def test_columns_of_rows_in_a_file_are_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     wanted = rows_of(500)
     store = RowStore(MemoryShare("ana", Held()))
     for start in range(0, 500, 60):
-        store.add(wanted[start : start + 60])
+        store.add(RowBlock.of(wanted[start : start + 60]))
     some = ReleasedRows(store.rows()).only((4, 0, 2))
     assert isinstance(some.rows, KeptRows)
     assert list(some.rows) == [(row[4], row[0], row[2]) for row in wanted]
@@ -180,7 +203,7 @@ def test_the_error_of_rows_in_a_file_is_told_without_holding_them(
     assert answer is not None and answer.limited == (0,)
     store = RowStore(MemoryShare("ana", Held()))
     for start in range(0, 200_000, 1_000):
-        store.add([(n, n - 5.0, n + 9.0, f"{n:0900}") for n in range(start, start + 1_000)])
+        store.add(RowBlock.of([(n, n - 5.0, n + 9.0, f"{n:0900}") for n in range(start, start + 1_000)]))
     large = replace(answer, rows=ReleasedRows(store.rows()))
     tracemalloc.start()
     try:
@@ -202,7 +225,7 @@ def test_what_results_take_in_memory_is_bounded_and_ends_with_them(monkeypatch: 
     for user in ("ana", "bob"):
         store = RowStore(MemoryShare(user, Held()))
         for _ in range(10):
-            store.add(rows_of(400))
+            store.add(RowBlock.of(rows_of(400)))
         stores.append(store)
         assert before < IN_MEMORY.bytes <= before + 2 * MEBIBYTE
     assert all(list(store.rows()) == rows_of(400) * 10 for store in stores)
@@ -222,7 +245,7 @@ def test_a_disk_without_room_is_told_without_its_place(
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     held = Held()
     with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk for the result"):
-        RowStore(MemoryShare("ana", held)).add(rows_of(10))
+        RowStore(MemoryShare("ana", held)).add(RowBlock.of(rows_of(10)))
     assert held.bytes == 0
     assert "No space left on device" in caplog.text
 
@@ -231,15 +254,16 @@ def test_a_file_that_takes_a_part_takes_nothing(monkeypatch: pytest.MonkeyPatch)
     """A disk that fills in the midst of a write says so at the next one; the rows behind would start elsewhere."""
     monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     store, most = RowStore(MemoryShare("ana", Held())), resource.getrlimit(resource.RLIMIT_FSIZE)
-    store.add(rows_of(100))
+    store.add(RowBlock.of(rows_of(100)))
+    one = store._end
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (store._end + 1_000, most[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (one + 1_000, most[1]))
         with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk"):
-            store.add(rows_of(400))
+            store.add(RowBlock.of(rows_of(400)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
-    store.add(rows_of(100))
-    assert store._file is not None and store._end == 2 * len(pickle.dumps(rows_of(100), pickle.HIGHEST_PROTOCOL))
+    store.add(RowBlock.of(rows_of(100)))
+    assert store._file is not None and store._end == 2 * one
     assert list(store.rows()) == rows_of(100) * 2
 
 
@@ -247,11 +271,11 @@ def test_other_bytes_than_were_written_are_not_looked_at(monkeypatch: pytest.Mon
     """They may be a text of a row, which would be run."""
     monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     store = RowStore(MemoryShare("ana", Held()))
-    store.add(rows_of(10))
+    store.add(RowBlock.of(rows_of(10)))
     assert store._file is not None
     os.pwrite(store._file.fileno(), b"cos\ngetpid\n(tR.", 0)
     with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk"):
-        store.row(0)
+        store.block(0)
 
 
 def test_public_rows_are_counted_for_who_asks(clinic: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,8 +309,8 @@ def test_what_is_given_back_by_many_threads_is_counted() -> None:
 
 
 def test_the_bytes_of_rows_are_those_of_their_values() -> None:
-    assert size_of([("x" * 1000, None), (1, b"y" * 500)]) > 1500
-    assert size_of([]) == 0
+    assert 1500 < RowBlock.of([("x" * 1000, None), (1, b"y" * 500)]).size < 2000
+    assert RowBlock.of([]).size == RowBlock.of([(), ()]).size == 0
 
 
 WIDE = "SELECT repeat('x', 10000) FROM doctors, generate_series(1, {})"

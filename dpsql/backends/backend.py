@@ -106,14 +106,14 @@ def public_blocks(source: RowSource, width: int, too_many: str) -> Iterator[Publ
         LimitExceeded: There are too many.
     """
     count = 0
-    for rows in batches(source):
-        count += len(rows)
+    for block in batches(source):
+        count += block.count
         if count > MAX_PUBLIC_ROWS:
             raise LimitExceeded(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")
-        columns = np.empty((width, len(rows)), dtype=object)
-        for index, column in enumerate(zip(*rows, strict=True) if width else ()):
-            columns[index] = column
-        yield PublicRows(tuple(columns), len(rows))
+        columns = np.empty((width, block.count), dtype=object)
+        for index in range(width):
+            columns[index] = block.columns[index]
+        yield PublicRows(tuple(columns), block.count)
 
 
 def public_rows(blocks: Iterable[PublicRows], width: int, share: MemoryShare) -> PublicRows:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.errors import DataError
+from dpsql.limits.result_memory import RowBlock
 from dpsql.sqltypes import Span, SqlType
 from dpsql.sqltypes.textformat import jsonb_text, without_filling
 from dpsql.sqltypes.textinput import read
@@ -33,7 +34,7 @@ _READERS: Final[Mapping[SqlType, Callable[[str], object]]] = {
 }
 
 
-def as_values(types: Sequence[SqlType], zone: tzinfo, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def as_values(types: Sequence[SqlType], zone: tzinfo, block: RowBlock) -> RowBlock:
     """Return rows as results have them.
 
     Post-processing holds a moment as microseconds since 1970, an interval as three numbers, an array as JSON, and
@@ -42,12 +43,19 @@ def as_values(types: Sequence[SqlType], zone: tzinfo, rows: list[tuple[Any, ...]
     Args:
         types: Of the columns.
         zone: The zone of moments that have one.
-        rows: The rows of post-processing.
+        block: The rows of post-processing.
     """
-    readers = {place: reader for place, kind in enumerate(types) if (reader := _reader(kind, zone)) is not None}
-    if not readers:
-        return rows
-    return [tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows]
+    readers = [_reader(kind, zone) for kind in types]
+    if not any(readers):
+        return block
+    pairs = zip(block.columns, readers, strict=True)
+    return RowBlock(
+        tuple(column if reader is None else _converted(column, reader) for column, reader in pairs), block.count
+    )
+
+
+def _converted(column: Sequence[Any], reader: Callable[[Any], object]) -> tuple[object, ...]:
+    return tuple(None if value is None else reader(value) for value in column)
 
 
 def _reader(kind: SqlType, zone: tzinfo) -> Callable[[Any], object] | None:

@@ -16,8 +16,12 @@ import tempfile
 import threading
 from bisect import bisect
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from itertools import repeat
+from operator import itemgetter
 from sys import getsizeof
 from typing import Any, BinaryIO, Final, Protocol, overload
 
@@ -36,15 +40,49 @@ MAX_READ_BYTES: Final = 512 << 20
 BATCH_BYTES: Final = 2 << 20
 _FIRST_ROWS: Final = 1
 """One value may take 16 MiB, and what is fetched at once is not counted before it is there."""
-_BATCH_ROWS: Final = 10_000
+_BATCH_ROWS: Final = 5_000
+_VALUE_BYTES: Final = 8
+"""What a value takes in its column."""
+_BYTES_OF: Final = {bool: 0, type(None): 0, int: 40, float: 24, date: 32, datetime: 48}
+"""What else it takes, by its type."""
+
+Row = tuple[Any, ...]
 
 
 class RowSource(Protocol):
     """Where rows come from, such as a cursor of an engine."""
 
-    def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
+    def fetchmany(self, size: int, /) -> list[Row]:
         """Return the next rows, at most so many; none at the end."""
         ...
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some rows, column by column: values of one type are counted, stored and written faster than rows.
+
+    Attributes:
+        columns: The values of each column.
+        count: How many rows there are, for rows may have no columns.
+    """
+
+    columns: tuple[Sequence[Any], ...]
+    count: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "RowBlock":
+        """Rows that are there one by one."""
+        width = len(rows[0]) if rows else 0
+        return cls(tuple(list(map(itemgetter(place), rows)) for place in range(width)), len(rows))
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes that they take in memory."""
+        return sum(_VALUE_BYTES * self.count + _bytes_behind(column) for column in self.columns)
+
+    def rows(self) -> Iterator[Row]:
+        """The rows one by one."""
+        return zip(*self.columns, strict=True) if self.columns else repeat((), self.count)
 
 
 @dataclass(frozen=True)
@@ -70,6 +108,12 @@ _READS: Final = HeldWords(
     "the public rows that all users' queries read take",
     "Run one query after another.",
 )
+
+
+def _bytes_behind(column: Sequence[Any]) -> int:
+    """Bytes of the values themselves; of most types all values have as many."""
+    sizes = [_BYTES_OF.get(kind) for kind in set(map(type, column))]
+    return sum(map(getsizeof, column)) if None in sizes else len(column) * max(filter(None, sizes), default=0)
 
 
 class Held:
@@ -190,23 +234,19 @@ class MemoryShare:
         self._size += size
 
 
-def batches(rows: RowSource) -> Iterator[list[tuple[Any, ...]]]:
+def batches(rows: RowSource) -> Iterator[RowBlock]:
     """Yield all rows, some at a time: one at first, then as many as take about two mebibytes."""
     size = _FIRST_ROWS
-    while batch := rows.fetchmany(size):
-        yield batch
-        size = max(1, min(BATCH_BYTES * len(batch) // size_of(batch), 4 * size, _BATCH_ROWS))
-
-
-def size_of(rows: Iterable[Sequence[Any]]) -> int:
-    """Bytes that rows take in memory."""
-    return sum(getsizeof(row) + sum(map(getsizeof, row)) for row in rows)
+    while fetched := rows.fetchmany(size):
+        block = RowBlock.of(fetched)
+        yield block
+        size = max(1, min(BATCH_BYTES * block.count // max(block.size, 1), 4 * size, _BATCH_ROWS))
 
 
 RESULT_MEMORY = 16 << 20
 """What one result takes in memory at the most."""
-
-Row = tuple[Any, ...]
+_FEW_ROWS: Final = 1_000
+"""So many rows are given out as a tuple."""
 
 _LOG = logging.getLogger("dpsql.results")
 
@@ -226,6 +266,9 @@ class _Written:
     digest: bytes
 
 
+_NOTHING: Final = 0, RowBlock((), 0)
+
+
 class RowStore:
     """Rows in the order in which they were added; to be filled by `with`, which lets go of them after an error.
 
@@ -238,12 +281,12 @@ class RowStore:
     def __init__(self, share: MemoryShare) -> None:
         self._share = share
         self._memory = MemoryShare(share.user, IN_MEMORY, RESULT_MEMORY)
-        self._batches: list[list[Row] | _Written] = []
+        self._blocks: list[RowBlock | _Written] = []
         self._starts: list[int] = []
         self._count = 0
         self._file: BinaryIO | None = None
         self._end = 0
-        self._read: tuple[int, list[Row]] = (0, [])
+        self._read: tuple[int, RowBlock] = _NOTHING
 
     def __len__(self) -> int:
         return self._count
@@ -253,8 +296,8 @@ class RowStore:
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is not None:
-            self._batches.clear()
-            self._read = (0, [])
+            self._blocks.clear()
+            self._read = _NOTHING
             self._close()
             for share in self.shares:
                 share.give_back()
@@ -266,18 +309,17 @@ class RowStore:
         if self._file is not None:
             self._file.close()
 
-    def add(self, rows: list[Row]) -> None:
+    def add(self, block: RowBlock) -> None:
         """Keep some more rows.
 
         Raises:
             LimitExceeded: The result takes more bytes than it may.
             ResultsTooLarge: The user, or all users together, hold too much, or the disk is full.
         """
-        size = size_of(rows)
-        self._share.take(size)
-        self._batches.append(rows if self._is_in_memory(size) else self._write(rows))
+        self._share.take(block.size)
+        self._blocks.append(block if self._is_in_memory(block.size) else self._write(block))
         self._starts.append(self._count)
-        self._count += len(rows)
+        self._count += block.count
 
     @property
     def shares(self) -> tuple[MemoryShare, MemoryShare]:
@@ -285,20 +327,19 @@ class RowStore:
         return self._share, self._memory
 
     def rows(self) -> Sequence[Row]:
-        """Return all rows, as a tuple where they are in memory."""
-        if self._file is None:
-            return tuple(row for batch in self._batches if isinstance(batch, list) for row in batch)
-        return KeptRows(self, range(self._count))
+        """Return all rows, as a tuple where they are few and in memory."""
+        kept = KeptRows(self, range(self._count))
+        return tuple(kept) if self._file is None and self._count <= _FEW_ROWS else kept
 
-    def row(self, place: int) -> Row:
-        """Return the row at a place, counted from 0; of a batch that is in the file, the others come with it."""
-        start, batch = self._read
-        if not start <= place < start + len(batch):
+    def block(self, place: int) -> tuple[int, RowBlock]:
+        """Return where the block starts that has the row at a place, counted from 0, and the block."""
+        start, block = self._read
+        if not start <= place < start + block.count:
             number = bisect(self._starts, place) - 1
-            start, found = self._starts[number], self._batches[number]
-            batch = found if isinstance(found, list) else self._read_back(found)
-            self._read = start, batch
-        return batch[place - start]
+            start, found = self._starts[number], self._blocks[number]
+            block = found if isinstance(found, RowBlock) else self._read_back(found)
+            self._read = start, block
+        return start, block
 
     def _is_in_memory(self, size: int) -> bool:
         """Take memory, if there is some."""
@@ -308,8 +349,8 @@ class RowStore:
             return False
         return True
 
-    def _write(self, rows: list[Row]) -> _Written:
-        data = memoryview(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
+    def _write(self, block: RowBlock) -> _Written:
+        data = memoryview(pickle.dumps((block.columns, block.count), pickle.HIGHEST_PROTOCOL))
         written = 0
         try:
             if self._file is None:
@@ -322,13 +363,12 @@ class RowStore:
         self._end += len(data)
         return found
 
-    def _read_back(self, written: _Written) -> list[Row]:
+    def _read_back(self, written: _Written) -> RowBlock:
         assert self._file is not None  # noqa: S101
         data = os.pread(self._file.fileno(), written.length, written.place)
         if _digest(data) != written.digest:
             raise _no_room("other bytes came back than were written")
-        rows: list[Row] = pickle.loads(data)  # noqa: S301  # by this store, for the digest is its own
-        return rows
+        return RowBlock(*pickle.loads(data))  # noqa: S301  # by this store, for the digest is its own
 
 
 def _digest(data: bytes | memoryview) -> bytes:
@@ -373,5 +413,31 @@ class KeptRows(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> "Row | KeptRows":
         if isinstance(index, slice):
             return KeptRows(self._store, self._places[index], self._columns)
-        row = self._store.row(self._places[index])
-        return row if self._columns is None else tuple(row[column] for column in self._columns)
+        place = self._places[index]
+        (row,) = self._part(range(place, place + 1)).rows()
+        return row
+
+    def __iter__(self) -> Iterator[Row]:
+        start = 0
+        while start < len(self):
+            block = self.block(start, len(self))
+            yield from block.rows()
+            start += block.count
+
+    def block(self, start: int, stop: int) -> RowBlock:
+        """The rows from one index to before another, or the first of them: as many as are kept in one block."""
+        return self._part(self._places[start:stop])
+
+    def _part(self, places: range) -> RowBlock:
+        """The first of one or more places, as many as are kept in one block."""
+        begin, block = self._store.block(places[0])
+        ahead, end = places.step > 0, begin + block.count
+        inside = range(places.start, min(places.stop, end) if ahead else max(places.stop, begin - 1), places.step)
+        cut = slice(inside.start - begin, inside.stop - begin if inside.stop >= begin else None, inside.step)
+        chosen = block.columns if self._columns is None else [block.columns[column] for column in self._columns]
+        return RowBlock(tuple(column[cut] for column in chosen), len(inside))
+
+
+def block_of(rows: Sequence[Row], start: int, stop: int) -> RowBlock:
+    """The rows from one index to before another, column by column, or the first of them."""
+    return rows.block(start, stop) if isinstance(rows, KeptRows) else RowBlock.of(rows[start:stop])

@@ -18,6 +18,7 @@ from dpsql.sqltypes.textinput import infinite, read_text
 from dpsql.wire.messages.fields import int32, sized, uint32
 
 _EPOCH_DAY: Final = date(2000, 1, 1)
+_FIRST_DAY: Final = _EPOCH_DAY.toordinal()
 _EPOCH: Final = datetime(2000, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
@@ -160,8 +161,12 @@ def bytea(value: bytes) -> bytes:
 
 def day(value: date) -> bytes:
     """Return days since 2000-01-01."""
-    plain = value.date() if isinstance(value, datetime) else value
-    return int32((plain - _EPOCH_DAY).days)
+    return int32(day_number(value))
+
+
+def day_number(value: date) -> int:
+    """Return days since 2000-01-01 as a number."""
+    return value.toordinal() - _FIRST_DAY
 
 
 def read_date(raw: bytes) -> date:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
-from dpsql.wire.protocol import MessageLimits
+from dpsql.wire.messages.frontend import MessageLimits
 
 Network = IPv4Network | IPv6Network
 

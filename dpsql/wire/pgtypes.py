@@ -1,13 +1,18 @@
 """The table of types: PostgreSQL's OIDs and sizes, and how each type's values are written and read in both formats."""
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import compress
 from typing import Any, Final
+
+import numpy as np
 
 from dpsql.errors import InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import SqlType, textformat, textinput
 from dpsql.wire import binaryformat
+from dpsql.wire.messages.rows import ColumnBytes
 
 TEXT: Final = 0
 BINARY: Final = 1
@@ -15,11 +20,13 @@ BINARY: Final = 1
 _TURN: Final = 1e15
 """From here on PostgreSQL prints doubles with an exponent, and Python does not."""
 _YEARS: Final = tuple(b"%04d-" % year for year in range(10_000))
+_LETTERS: Final = bytes.maketrans(b"\0\1", b"ft")
 _MONTHS_AND_DAYS: Final = tuple(b"%02d-%02d" % (number >> 5, number & 31) for number in range(13 << 5))
 
 Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], object]
-ColumnWriters = Mapping[type, Callable[[Sequence[Any]], list[bytes]]]
+ColumnWriter = Callable[[Sequence[Any]], ColumnBytes]
+ColumnWriters = tuple[Mapping[type, ColumnWriter], Mapping[type, ColumnWriter]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +39,8 @@ class PgType:
         type: What dpsql takes it for.
         write: Writers of a value by format: text, binary.
         read: Readers of a parameter by format: text, binary; they raise DataErrors.
-        at_once: By the Python type that all values of a column have: what writes them as text faster than the writer
-            of a value does, and the same.
+        at_once: By format, and by the Python type that all values of a column have: what writes them faster than the
+            writer of a value does, and the same.
     """
 
     oid: int
@@ -41,45 +48,78 @@ class PgType:
     type: SqlType
     write: tuple[Writer, Writer]
     read: tuple[Reader, Reader]
-    at_once: ColumnWriters = field(default_factory=dict, compare=False)
+    at_once: ColumnWriters = field(default=({}, {}), compare=False)
 
-    def column(self, code: int, values: Sequence[Any]) -> Sequence[bytes | None]:
+    def column(self, code: int, values: Sequence[Any]) -> ColumnBytes:
         """Return the values of a column as they go over the wire in a format; None is NULL."""
-        if code == TEXT and self.at_once:
-            types = set(map(type, values))
-            writer = self.at_once.get(types.pop()) if len(types) == 1 else None
-            if writer is not None:
-                return writer(values)
-        write = self.write[code]
-        return [None if value is None else write(value) for value in values]
+        types = set(map(type, values))
+        if type(None) in types:
+            are_there = [value is not None for value in values]
+            return self.column(code, list(compress(values, are_there))).with_nulls(are_there)
+        writer = self.at_once[code].get(types.pop()) if len(types) == 1 else None
+        return writer(values) if writer is not None else ColumnBytes.of(list(map(self.write[code], values)))
 
 
 def _texts(writer: Callable[[Any], str]) -> Writer:
     return lambda value: writer(value).encode("utf-8", "replace")
 
 
-def _booleans_at_once(values: Sequence[bool]) -> list[bytes]:
-    return [b"t" if value else b"f" for value in values]
+def _fixed(data: bytes, count: int) -> ColumnBytes:
+    """Values that have as many bytes each."""
+    return ColumnBytes(data, np.full(count, len(data) // count))
 
 
-def _integers_at_once(values: Sequence[int]) -> list[bytes]:
-    return [b"%d" % value for value in values]
+def _booleans_as_text(values: Sequence[bool]) -> ColumnBytes:
+    return _fixed(bytes(values).translate(_LETTERS), len(values))
 
 
-def _doubles_at_once(values: Sequence[float]) -> list[bytes]:
+def _booleans(values: Sequence[bool]) -> ColumnBytes:
+    return _fixed(bytes(values), len(values))
+
+
+def _lines(shown: str) -> ColumnBytes:
+    """Values that are shown in a line each."""
+    lines = shown.encode()
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
+    return ColumnBytes(lines.replace(b"\n", b""), np.diff(ends, prepend=-1) - 1)
+
+
+def _integers_as_text(values: Sequence[int]) -> ColumnBytes:
+    return _lines("".join([f"{value}\n" for value in values]))
+
+
+def _doubles_as_text(values: Sequence[float]) -> ColumnBytes:
     shown = "".join([f"{value!r}\n" for value in values])
     if "e" in shown or "n" in shown or max(values) >= _TURN or min(values) <= -_TURN:
-        return list(map(str.encode, map(textformat.double, values)))
+        return _strings(list(map(textformat.double, values)))
     # What is left is printed by Python as by PostgreSQL, but for the fraction of whole numbers.
-    return shown.replace(".0\n", "\n").encode().split(b"\n")[:-1]
+    return _lines(shown.replace(".0\n", "\n"))
 
 
-def _strings_at_once(values: Sequence[str]) -> list[bytes]:
-    return [value.encode("utf-8", "replace") for value in values]
+def _strings(values: Sequence[str]) -> ColumnBytes:
+    lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+    data = "".join(values).encode("utf-8", "replace")
+    if len(data) > lengths.sum():  # some characters have several bytes
+        return ColumnBytes.of([value.encode("utf-8", "replace") for value in values])
+    return ColumnBytes(data, lengths)
 
 
-def _days_at_once(values: Sequence[date]) -> list[bytes]:
-    return [_YEARS[value.year] + _MONTHS_AND_DAYS[value.month << 5 | value.day] for value in values]
+def _days_as_text(values: Sequence[date]) -> ColumnBytes:
+    shown = [_YEARS[value.year] + _MONTHS_AND_DAYS[value.month << 5 | value.day] for value in values]
+    return _fixed(b"".join(shown), len(values))
+
+
+def _packed(layout: str, write: Writer, number: Callable[[Any], object] | None = None) -> ColumnWriter:
+    """What writes values by a number of each, in a struct layout; `write` refuses those that have no place in it."""
+
+    def write_all(values: Sequence[Any]) -> ColumnBytes:
+        numbers = values if number is None else map(number, values)
+        try:
+            return _fixed(struct.pack(f"!{len(values)}{layout}", *numbers), len(values))
+        except struct.error:
+            return ColumnBytes.of(list(map(write, values)))
+
+    return write_all
 
 
 def _type(
@@ -87,23 +127,24 @@ def _type(
     show: Callable[[Any], str],
     write: Writer,
     read: Reader,
-    at_once: ColumnWriters | None = None,
+    at_once: ColumnWriters = ({}, {}),
 ) -> PgType:
     """A type whose text is read as constants are."""
 
     def read_shown(raw: bytes) -> object:
         return textinput.read(kind, textinput.read_text(raw))
 
-    return PgType(kind.oid, kind.size, kind, (_texts(show), write), (read_shown, read), at_once or {})
+    return PgType(kind.oid, kind.size, kind, (_texts(show), write), (read_shown, read), at_once)
 
 
 def _integer(kind: SqlType, layout: str) -> PgType:
-    binary = binaryformat.integer(f"!{layout}"), binaryformat.read_integer(f"!{layout}")
-    return _type(kind, textformat.integer, *binary, {int: _integers_at_once})
+    write, read = binaryformat.integer(f"!{layout}"), binaryformat.read_integer(f"!{layout}")
+    at_once: ColumnWriters = ({int: _integers_as_text}, {int: _packed(layout, write)})
+    return _type(kind, textformat.integer, write, read, at_once)
 
 
 def _string(kind: SqlType) -> PgType:
-    return _type(kind, textformat.text, binaryformat.text, textinput.read_text, {str: _strings_at_once})
+    return _type(kind, textformat.text, binaryformat.text, textinput.read_text, ({str: _strings}, {str: _strings}))
 
 
 def _real() -> PgType:
@@ -142,7 +183,7 @@ _RESULTS: Final = (
         textformat.boolean,
         binaryformat.boolean,
         binaryformat.read_boolean,
-        {bool: _booleans_at_once},
+        ({bool: _booleans_as_text}, {bool: _booleans}),
     ),
     _integer(SqlType.SMALLINT, "h"),
     _integer(SqlType.INTEGER, "i"),
@@ -154,10 +195,16 @@ _RESULTS: Final = (
         textformat.double,
         binaryformat.floating("!d"),
         binaryformat.read_floating("!d"),
-        {float: _doubles_at_once},
+        ({float: _doubles_as_text}, {float: _packed("d", binaryformat.floating("!d"))}),
     ),
     *map(_string, (SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR, SqlType.UNKNOWN)),
-    _type(SqlType.DATE, textformat.day, binaryformat.day, binaryformat.read_date, {date: _days_at_once}),
+    _type(
+        SqlType.DATE,
+        textformat.day,
+        binaryformat.day,
+        binaryformat.read_date,
+        ({date: _days_as_text}, {date: _packed("i", binaryformat.day, binaryformat.day_number)}),
+    ),
     _type(SqlType.TIME, textformat.time_of_day, binaryformat.time_of_day, binaryformat.read_time),
     _type(SqlType.TIMESTAMP, textformat.timestamp, binaryformat.timestamp, binaryformat.read_timestamp),
     _type(SqlType.TIMESTAMPTZ, textformat.timestamptz, binaryformat.timestamptz, binaryformat.read_timestamptz),

@@ -11,11 +11,11 @@ Rule 4: the type byte and the length are checked before the body is read, so a c
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dpsql.errors import ProtocolViolation
 from dpsql.wire.messages import backend, frontend
+from dpsql.wire.messages.rows import ColumnBytes, data_rows
 
 
 class IllegalReply(Exception):
@@ -137,50 +137,15 @@ _ADMITTED: Final = frozenset({State.READY, State.SIMPLE, State.EXTENDED, State.S
 _ENDED: Final = frozenset({State.REFUSED, State.CLOSED})
 
 
-@dataclass(frozen=True, slots=True)
-class MessageLimits:
-    """The most bytes of a message, its length word included.
-
-    Attributes:
-        startup: The first packets of a connection.
-        login: SASL messages.
-        query: Messages that carry SQL, parameters or copied rows.
-        other: All others: names of statements and portals.
-    """
-
-    startup: int = 10_000
-    login: int = 8_192
-    query: int = 4 << 20
-    other: int = 10_000
-
-    def of(self, message: type[frontend.FrontendMessage]) -> int:
-        """Return the limit of one type of message."""
-        if message in (frontend.SASLInitialResponse, frontend.SASLResponse):
-            return self.login
-        return (
-            self.query
-            if message
-            in (
-                frontend.Query,
-                frontend.Parse,
-                frontend.Bind,
-                frontend.FunctionCall,
-                frontend.CopyData,
-                frontend.CopyFail,
-            )
-            else self.other
-        )
-
-
 class ServerProtocol:
     """One connection as the server sees it.
 
     Feed it with `receive_data`, take messages with `next_event`, turn replies into bytes with `send`.
     """
 
-    def __init__(self, limits: MessageLimits | None = None) -> None:
+    def __init__(self, limits: frontend.MessageLimits | None = None) -> None:
         self.state = State.STARTUP
-        self._limits = limits or MessageLimits()
+        self._limits = limits or frontend.MessageLimits()
         self.unread = 0
         """Bytes still to come of a message that was refused for its length; they are thrown away."""
         self._buffer = bytearray()
@@ -247,7 +212,7 @@ class ServerProtocol:
             raise IllegalReply(f"{type(message).__name__} in state {self.state.name}") from None
         return message.encode()
 
-    def send_rows(self, columns: Sequence[Sequence[bytes | None]], count: int) -> bytes:
+    def send_rows(self, columns: Sequence[ColumnBytes], count: int) -> bytes:
         """Return the bytes of many DataRow messages, each allowed in this state.
 
         Args:
@@ -260,7 +225,7 @@ class ServerProtocol:
         leads_to = SENT.get(self.state, {}).get(backend.DataRow)
         if leads_to is not self.state:  # what holds for one holds for all
             raise IllegalReply(f"rows in state {self.state.name}")
-        return backend.data_rows(columns, count)
+        return data_rows(columns, count)
 
     def answer_encryption(self, answer: Encryption) -> bytes:
         """Return the byte that answers SSLRequest or GSSENCRequest.

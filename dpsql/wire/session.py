@@ -22,6 +22,7 @@ from dpsql.gateway.cursors import Place
 from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back
 from dpsql.gateway.session import Session, Statement
+from dpsql.limits.result_memory import block_of
 from dpsql.sqltypes import SqlType
 from dpsql.sqltypes.textinput import read_text
 from dpsql.wire.client import Client, Disconnected
@@ -41,7 +42,7 @@ from dpsql.wire.report import error_response, notice_response
 from dpsql.wire.styles import Style
 
 _CHUNK: Final = 64 << 10
-_BATCH: Final = 2560
+_BATCH: Final = 8192
 """So many values are written at once at most; other clients wait for them."""
 _FIRST_ROWS: Final = 64
 """So many rows are written first; the next batches have as many as fit a chunk, going by the bytes of the last."""
@@ -321,13 +322,13 @@ class WireSession:
         most = max(_BATCH // max(len(columns), 1), 1)
         start, size = 0, min(_FIRST_ROWS, most)
         while start < len(rows):
-            batch = rows[start : start + size]
-            by_column = zip(kinds, formats, zip(*batch, strict=True), strict=True) if kinds else ()
+            block = block_of(rows, start, start + size)
+            by_column = zip(kinds, formats, block.columns, strict=True)
             written = [kind.column(code, values) for kind, code, values in by_column]
-            data = self._protocol.send_rows(written, len(batch))
+            data = self._protocol.send_rows(written, block.count)
             self._pending += data
-            start += size
-            size = min(max(_CHUNK * len(batch) // len(data), 1), most)
+            start += block.count
+            size = min(max(_CHUNK * block.count // len(data), 1), most)
             await self._breathe()
 
     def _complete(self, tag: str) -> None:

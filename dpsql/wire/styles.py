@@ -173,7 +173,7 @@ def styled(kind: PgType, style: Style) -> PgType:
         return str(printer(value)).encode("utf-8", "replace")
 
     text: Writer = write
-    return replace(kind, write=(text, kind.write[1]), at_once={})
+    return replace(kind, write=(text, kind.write[1]), at_once=({}, kind.at_once[1]))
 
 
 def _rounded(value: float, digits: int) -> str:

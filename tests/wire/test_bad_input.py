@@ -39,6 +39,7 @@ from dpsql.wire.messages.frontend import (
     FrontendMessage,
     FunctionCall,
     GSSENCRequest,
+    MessageLimits,
     Query,
     SASLInitialResponse,
     SASLResponse,
@@ -47,7 +48,7 @@ from dpsql.wire.messages.frontend import (
     Sync,
     Terminate,
 )
-from dpsql.wire.protocol import Encryption, IllegalReply, MessageLimits, ServerProtocol, State
+from dpsql.wire.protocol import Encryption, IllegalReply, ServerProtocol, State
 from dpsql.wire.session import WireSession
 from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import RunningServer

@@ -21,7 +21,6 @@ from dpsql.wire.messages.backend import (
     NoticeResponse,
     ParseComplete,
     ReadyForQuery,
-    data_rows,
 )
 from dpsql.wire.messages.frontend import (
     Bind,
@@ -34,6 +33,7 @@ from dpsql.wire.messages.frontend import (
     FrontendMessage,
     FunctionCall,
     GSSENCRequest,
+    MessageLimits,
     Parse,
     Query,
     SASLInitialResponse,
@@ -43,12 +43,12 @@ from dpsql.wire.messages.frontend import (
     Sync,
     Terminate,
 )
+from dpsql.wire.messages.rows import ColumnBytes, data_rows
 from dpsql.wire.protocol import (
     RECEIVED,
     SENT,
     Encryption,
     IllegalReply,
-    MessageLimits,
     ServerProtocol,
     State,
 )
@@ -340,6 +340,13 @@ def test_a_malformed_body_is_refused() -> None:
 
 
 Rows = list[tuple[bytes | None, ...]]
+
+
+def column_bytes(values: list[bytes | None]) -> ColumnBytes:
+    there = [value for value in values if value is not None]
+    return ColumnBytes.of(there).with_nulls([value is not None for value in values])
+
+
 _CELLS = st.none() | st.binary(max_size=3) | st.integers(250, 260).map(bytes) | st.just(b"x" * 70_000)
 
 
@@ -350,7 +357,7 @@ _CELLS = st.none() | st.binary(max_size=3) | st.integers(250, 260).map(bytes) | 
 )
 def test_rows_are_written_as_their_messages(case: tuple[int, Rows]) -> None:
     width, rows = case
-    columns = list(zip(*rows, strict=True)) if rows else [()] * width
+    columns = [column_bytes([row[place] for row in rows]) for place in range(width)]
     assert data_rows(columns, len(rows)) == b"".join(DataRow(row).encode() for row in rows)
 
 
@@ -361,7 +368,7 @@ def test_many_rows_are_sent_as_one_by_one(row: tuple[bytes | None, ...]) -> None
         protocol = logged_in()
         protocol.receive_data(Query(b"x").encode())
         protocol.next_event()
-        columns = [(value,) * 2 for value in row]
+        columns = [column_bytes([value] * 2) for value in row]
         sent.append(
             protocol.send_rows(columns, 2) if whole else b"".join(protocol.send(DataRow(row)) for _ in range(2))
         )

@@ -18,8 +18,8 @@ from dpsql.errors import InvalidParameter
 from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.connection import ClientConnection
 from dpsql.wire.messages.backend import CommandComplete, DataRow, ErrorResponse, ReadyForQuery
-from dpsql.wire.messages.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
-from dpsql.wire.protocol import MessageLimits, ServerProtocol
+from dpsql.wire.messages.frontend import Bind, CancelRequest, Execute, MessageLimits, Parse, Query, Sync, Terminate
+from dpsql.wire.protocol import ServerProtocol
 from dpsql.wire.server import GatewayServer
 from dpsql.wire.tls import end_point_hash, expiry, load_tls
 from tests.waiting import HANG_SECONDS, wait_for

@@ -1,5 +1,6 @@
 """Values under DateStyle, TimeZone, IntervalStyle, bytea_output and extra_float_digits: as PostgreSQL prints them."""
 
+import json
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -12,12 +13,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg import pq
 
-from dpsql.errors import Error
+from dpsql.errors import Error, NumberOutOfRange
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import ResultColumn
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Settings
 from dpsql.sqltypes import Span, SqlType
+from dpsql.wire.messages.backend import DataRow
+from dpsql.wire.messages.rows import data_rows
 from dpsql.wire.oidtypes import of_column, of_oid
 from dpsql.wire.pgtypes import BINARY, TEXT, of_type
 from dpsql.wire.styles import PLAIN, Style
@@ -103,12 +106,17 @@ def test_arrays_too(other: psycopg.Connection, oid: int, chosen: dict[str, str],
 
 OF_COLUMNS = VALUES | {
     SqlType.BOOLEAN: st.booleans() | st.integers(0, 1),
+    SqlType.SMALLINT: st.integers(-(2**15), 2**15 - 1),
+    SqlType.INTEGER: st.integers(-(2**31), 2**31 - 1),
     SqlType.BIGINT: st.integers(-(2**62), 2**62) | st.integers(-9, 9).map(Decimal) | st.booleans(),
     SqlType.DOUBLE: st.floats()
     | st.sampled_from([-0.0, 1e15, -1e15, 999999999999999.9, 1e16, 1e-4, 9.99e-5, 2.5e-310])
     | st.integers(-9, 9).map(float),
     SqlType.TEXT: st.text() | st.integers(),
     SqlType.DATE: st.dates() | st.datetimes(),
+    SqlType.TIME: st.times(),
+    SqlType.UUID: st.uuids(),
+    SqlType.JSONB: st.text().map(json.dumps),
     SqlType.NUMERIC: st.decimals(allow_nan=False, allow_infinity=False, places=3),
     SqlType.ARRAY: st.lists(st.none() | st.floats() | st.dates(), max_size=3),
 }
@@ -124,7 +132,16 @@ def test_a_column_is_written_as_its_values(kind: SqlType, chosen: dict[str, str]
     for written in (of_column(ResultColumn("x", kind), Style.of(chosen)), of_type(kind)):
         for code in (TEXT, BINARY):
             one_by_one = [None if value is None else written.write[code](value) for value in values]
-            assert list(written.column(code, values)) == one_by_one
+            row_by_row = b"".join(DataRow((value,)).encode() for value in one_by_one)
+            assert data_rows([written.column(code, values)], len(values)) == row_by_row
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"), [(SqlType.SMALLINT, 2**15), (SqlType.INTEGER, 2**31), (SqlType.BIGINT, 2**63)]
+)
+def test_a_column_with_a_number_too_great_for_it_is_refused(kind: SqlType, least: int) -> None:
+    with pytest.raises(NumberOutOfRange):
+        of_type(kind).column(BINARY, [0, least])
 
 
 @pytest.mark.parametrize("chosen", ["postgres", "postgres_verbose", "sql_standard", "iso_8601"])

@@ -1,7 +1,5 @@
 """The messages that the gateway sends, frozen dataclasses with encode and decode, named as in the PostgreSQL manual."""
 
-import itertools
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Self
 
@@ -16,15 +14,11 @@ from dpsql.wire.messages.fields import (
     counted,
     cstring,
     int32,
-    sized,
     uint16,
     uint32,
 )
 
 FATAL: Final = "FATAL"
-_SMALL: Final = 256
-_SIZES: Final = tuple(map(int32, range(_SMALL)))
-"""Sizes of small values as they go over the wire: most values are small."""
 
 
 class BackendMessage(Message):
@@ -190,32 +184,6 @@ def _read_field(reader: Reader) -> FieldDescription:
     return FieldDescription(
         name, type_oid, signed, modifier=reader.int32(), format=reader.uint16(), table_oid=table_oid, number=number
     )
-
-
-def _row(values: Sequence[bytes | None]) -> bytes:
-    return uint16(len(values)) + b"".join(map(sized, values))
-
-
-def data_rows(columns: Sequence[Sequence[bytes | None]], count: int) -> bytes:
-    """Return what so many DataRow messages encode to: large results are written without an object for each row."""
-    if not count:
-        return b""
-    head = uint16(len(columns))
-    parts = itertools.chain.from_iterable(map(_sized_values, columns))
-    bodies = map(b"".join, zip(itertools.repeat(head, count), *parts, strict=True))
-    return b"".join([b"D" + _size(len(body) + 4) + body for body in bodies])
-
-
-def _sized_values(values: Sequence[bytes | None]) -> tuple[Iterable[bytes], ...]:
-    """Return what stands in the rows for the values of a column: their sizes and they, or both in one."""
-    present = [value for value in values if value is not None]
-    if len(present) < len(values) or max(map(len, present)) >= _SMALL:
-        return (map(sized, values),)
-    return map(_SIZES.__getitem__, map(len, present)), present
-
-
-def _size(length: int) -> bytes:
-    return _SIZES[length] if length < _SMALL else int32(length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,3 +244,26 @@ class CopyFail(Opaque):
     """The failure of COPY FROM."""
 
     code = b"f"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """The most bytes of a message, its length word included.
+
+    Attributes:
+        startup: The first packets of a connection.
+        login: SASL messages.
+        query: Messages that carry SQL, parameters or copied rows.
+        other: All others: names of statements and portals.
+    """
+
+    startup: int = 10_000
+    login: int = 8_192
+    query: int = 4 << 20
+    other: int = 10_000
+
+    def of(self, message: type[FrontendMessage]) -> int:
+        """Return the limit of one type of message."""
+        if message in (SASLInitialResponse, SASLResponse):
+            return self.login
+        return self.query if message in (Query, Parse, Bind, FunctionCall, CopyData, CopyFail) else self.other
