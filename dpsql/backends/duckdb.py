@@ -38,10 +38,11 @@ from dpsql.backends.backend import (
     together,
 )
 from dpsql.backends.duckdb_facts import read_schema
-from dpsql.backends.duckdb_files import VIEWS, FileState, Listed, create_views, file_state, is_changed, list_files
+from dpsql.backends.duckdb_files import VIEWS, create_views, is_changed, list_files, open_folder
 from dpsql.backends.duckdb_prepared import attach_prepared, create_prepared, prepared_file, read_prepared
 from dpsql.backends.duckdb_running import RETURNS_MEMORY, is_several_rows, lock, rehearse, stoppable, text_rows
 from dpsql.backends.duckdb_spill import Settings, load_cipher, spill_settings
+from dpsql.backends.file_folders import FileFolder, FileState, Listed, file_state
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.ir.schema import EngineSchema
@@ -55,7 +56,7 @@ from dpsql.errors import (
 )
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy
-from dpsql.policy.engines import PARQUET, engine_of
+from dpsql.policy.engines import engine_of
 
 _LOG = logging.getLogger("dpsql.backend")
 CHECK_SECONDS = 10.0
@@ -108,10 +109,11 @@ class DuckDBBackend:
         """
         self._path, self._policy = path, policy
         self._state, copies = _file_states(path, policy)
-        self._listed = list_files(policy, path)
+        self._folder = open_folder(policy, path)
+        self._listed = list_files(policy, self._folder)
         try:
             with _OPENING:
-                self._database, self._use = _open(path, policy, self._state, copies, self._listed)
+                self._database, self._use = _open(path, policy, self._state, copies, self._folder, self._listed)
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
@@ -239,17 +241,26 @@ class DuckDBBackend:
             yield cursor
 
     def _check_unchanged(self) -> None:
-        """Fail where the data changed while they were read."""
-        if (what := self._changed()) is not None:
+        """Fail where the data changed while they were read, or where nobody can tell."""
+        try:
+            what = self._changed()
+        except DatabaseUnavailable:
+            what = "the data could not be listed"
+        if what is not None:
             _LOG.error("%s while a query read it", what)
             raise BackendFailure()
 
     def _changed(self) -> str | None:
         """What was done to the data since they were opened; a file that replaced the database is not read at all."""
         found = file_state(self._path)
-        if found is not None and self._state is not None and found[:2] == self._state[:2] and found != self._state:
+        if (
+            found is not None
+            and self._state is not None
+            and found.identity == self._state.identity
+            and found != self._state
+        ):
             return "the database file was written"
-        if self._listed and is_changed(self._policy, self._path, self._listed):
+        if self._listed and is_changed(self._policy, self._folder, self._listed):
             return "a file of a table was changed, added or removed"
         return None
 
@@ -286,8 +297,9 @@ def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState
     Raises:
         InvalidPolicy: There is no such file.
     """
-    state = file_state(path)
-    if state is None and engine_of(policy.dataset.url) is not PARQUET:
+    is_folder = engine_of(policy.dataset.url).is_folder
+    state = None if is_folder else file_state(path)
+    if state is None and not is_folder:
         hint = "A relative path starts at the policy's directory; an absolute one has four slashes: "
         hint += 'url = "duckdb:////srv/clinic.duckdb"'
         raise policy.wrong(("dataset", "url"), f"there is no file {path}", hint)
@@ -295,7 +307,12 @@ def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState
 
 
 def _open(
-    path: str, policy: Policy, state: FileState | None, copies: FileState | None, listed: Listed
+    path: str,
+    policy: Policy,
+    state: FileState | None,
+    copies: FileState | None,
+    folder: FileFolder,
+    listed: Listed,
 ) -> tuple[duckdb.DuckDBPyConnection, str]:
     """A connection to the database that reads these states of the files, and what makes one use the first.
 
@@ -311,7 +328,7 @@ def _open(
         if not _is_open(database):
             if spill is not None:
                 load_cipher(database)
-            create_views(database, policy, listed)
+            create_views(database, policy, folder, listed)
             # The file keeps the name that DuckDB gives it, for its views may say it: no other may have that name.
             database.execute(f"USE {DuckDB.quote_name(VIEWS)}; DETACH memory")
             if state is not None:
@@ -320,7 +337,7 @@ def _open(
             if copies is not None:
                 attach_prepared(database, prepared_file(path, policy), policy)
             lock(database, timezone, limits, [file for files in listed.values() for file in files])
-            if _file_states(path, policy) != (state, copies) or is_changed(policy, path, listed):
+            if _file_states(path, policy) != (state, copies) or is_changed(policy, folder, listed):
                 raise InvalidPolicy(
                     f"dataset.url: {path} was replaced or written while it was opened", hint="Open it again."
                 )

@@ -12,23 +12,21 @@ import csv
 import io
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import duckdb
 
 from dpsql.backends.duckdb_lakes import LakeError, LakeSnapshot, load_extensions, snapshot_files
+from dpsql.backends.file_folders import FileFolder, FileState, FolderError, Listed, LocalFolder, Matching, file_state
 from dpsql.backends.fit import key_columns, needed_columns, path_of
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import FileColumn, FileFormat, Files, Policy, Table
-from dpsql.policy.engines import PARQUET, engine_of
+from dpsql.policy.engines import engine_of
 from dpsql.policy.files import is_plain
 from dpsql.sqltypes import SqlType
 
@@ -51,72 +49,84 @@ _UNREADABLE: Final = "has a value that DuckDB cannot read"
 """A text that is not UTF-8, or a moment in milliseconds that is none in microseconds: it fails what reads it."""
 _DENIED: Final = ("may not be read by this user", "chmod or chown it, and look at its folder.")
 
-FileState = tuple[int, int, int, int, int]
-"""Device and number of a file, its size, and when it was written last, in nanoseconds."""
-Listed = Mapping[str, Mapping[str, FileState]]
-"""By table, the paths of its files, in their order, and their states."""
 
-
-def file_state(path: str | Path) -> FileState | None:
-    """The state of a file, which nobody opens for this: to close it would give back DuckDB's lock on it."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    # The time of modification can be set back; that of the last change of the file's state cannot.
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def list_files(policy: Policy, path: str, known: Listed = MappingProxyType({})) -> Listed:
-    """List the files of each table that is made of files.
+def open_folder(policy: Policy, path: str) -> FileFolder:
+    """The folder of the files of a policy's tables.
 
     Args:
         policy: The policy.
         path: That of its url: a folder, or a database file, whose folder then has the files.
+
+    Raises:
+        InvalidPolicy: What reads an object store is not installed.
+    """
+    engine = engine_of(policy.dataset.url)
+    if not engine.is_folder:
+        return LocalFolder(os.path.dirname(path))
+    if engine.is_file:
+        return LocalFolder(path)
+    try:
+        from dpsql.backends.object_store import ObjectFolder
+    except ImportError:
+        what = f"what reads {engine} is not installed"
+        raise policy.wrong(("dataset", "url"), what, "pip install 'dpsql[s3]'") from None
+    return ObjectFolder(path)
+
+
+def list_files(policy: Policy, folder: FileFolder, known: Listed = MappingProxyType({})) -> Listed:
+    """List the files of each table that is made of files.
+
+    Args:
+        policy: The policy.
+        folder: Where they are.
         known: What was listed before: it says the files of snapshots, of which the states alone are listed again.
 
     Raises:
         InvalidPolicy: There are none or too many, or one is not to be read as a table's.
+        DatabaseUnavailable: The folder cannot be listed now.
     """
-    root = os.path.realpath(path if engine_of(policy.dataset.url) is PARQUET else os.path.dirname(path))
     made = [(table.name, table.files) for table in policy.tables if table.files is not None]
-    listed = {
-        name: _snapshot_of(name, files, root, policy, known.get(name, ()))
-        if files.format.has_snapshots
-        else _files_of(name, files.paths, root, policy)
-        for name, files in made
-    }
-    owners: dict[tuple[int, int], str] = {}
-    for name, files in listed.items():
-        for file, state in files.items():
+    matching = folder.look() if made else None
+    listed: dict[str, dict[str, FileState]] = {}
+    for name, files in made:
+        if matching is not None and not files.format.has_snapshots:
+            listed[name] = _files_of(name, files.paths, folder.name, matching, policy)
+        else:
+            listed[name] = _snapshot_of(name, files, folder.name, policy, known.get(name, ()))
+    owners: dict[tuple[int | str, ...], str] = {}
+    for name, found in listed.items():
+        for file, state in found.items():
             # Under two names, one table's rows could be protected and the other's not.
-            if (other := owners.setdefault(state[:2], name)) != name:
+            if (other := owners.setdefault(state.identity, name)) != name:
                 raise _wrong(policy, name, f'"{file}" is a file of "{other}", too', "Name it in one of the two.")
     return listed
 
 
-def is_changed(policy: Policy, path: str, listed: Listed) -> bool:
-    """Whether files are not those that were listed."""
+def is_changed(policy: Policy, folder: FileFolder, listed: Listed) -> bool:
+    """Whether files are not those that were listed.
+
+    Raises:
+        DatabaseUnavailable: The folder cannot be listed now.
+    """
     try:
-        return list_files(policy, path, listed) != listed
+        return list_files(policy, folder, listed) != listed
     except InvalidPolicy:
         return True
 
 
-def create_views(database: duckdb.DuckDBPyConnection, policy: Policy, listed: Listed) -> None:
+def create_views(database: duckdb.DuckDBPyConnection, policy: Policy, folder: FileFolder, listed: Listed) -> None:
     """Make a view of each table's files, in a database of their own, which is attached as VIEWS.
 
     Raises:
         InvalidPolicy: A file cannot be read, or does not have the columns that it ought to have.
     """
     database.execute(f"ATTACH ':memory:' AS {DuckDB.quote_name(VIEWS)}")
+    folder.attach(database, {file: state for files in listed.values() for file, state in files.items()})
     for table in policy.tables:
         if (files := table.files) is not None:
             schema, name = (DuckDB.quote_name(each) for each in path_of(table, policy))
             database.execute(f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(VIEWS)}.{schema}")
-            select = _TableFiles(database, policy, table, files, tuple(listed[table.name])).select()
+            select = _TableFiles(database, folder, policy, table, files, tuple(listed[table.name])).select()
             database.execute(f"CREATE VIEW {DuckDB.quote_name(VIEWS)}.{schema}.{name} AS {select}")
 
 
@@ -133,23 +143,19 @@ def _wrong(policy: Policy, table: str, what: str, hint: str) -> InvalidPolicy:
 # Which files there are
 
 
-def _files_of(table: str, paths: Sequence[str], root: str, policy: Policy) -> dict[str, FileState]:
+def _files_of(
+    table: str, patterns: Sequence[str], folder: str, matching: Matching, policy: Policy
+) -> dict[str, FileState]:
     found: dict[str, FileState] = {}
-    for path in paths:
+    for pattern in patterns:
         try:
-            for file in _matching(root, path.split("/"), root):
-                _add_file(found, file, table, policy)
-        except FileNotFoundError:
-            continue  # a folder that a path names, or that was removed this moment
-        except OSError as error:
-            what = f'"{error.filename}" cannot be looked through: {error.strerror}'
-            raise _wrong(policy, table, what, "chmod or chown it.") from None
-        except _LeadsOut as link:
-            what = f'"{link}" is a link that leads out of {root}'
-            raise _wrong(policy, table, what, "Put the files themselves there, or a copy of them.") from None
+            for file, state in matching(pattern):
+                _add_file(found, file, state, table, policy)
+        except FolderError as error:
+            raise _wrong(policy, table, error.what, error.hint) from None
     if not found:
-        named = " or ".join(paths)
-        raise _wrong(policy, table, f"there is no file {named} in {root}", "Paths start from that folder.")
+        named = " or ".join(patterns)
+        raise _wrong(policy, table, f"there is no file {named} in {folder}", "Paths start from that folder.")
     return dict(sorted(found.items()))
 
 
@@ -166,46 +172,16 @@ def _snapshot_of(table: str, files: Files, root: str, policy: Policy, known: Ite
             raise _wrong(
                 policy, table, f'"{file}" is not below {root}', "All files of a table must be below that folder."
             )
-        _add_file(found, file, table, policy)
+        _add_file(found, file, file_state(file), table, policy)
     return found
 
 
-def _add_file(found: dict[str, FileState], file: str, table: str, policy: Policy) -> None:
-    state = file_state(file)
+def _add_file(found: dict[str, FileState], file: str, state: FileState | None, table: str, policy: Policy) -> None:
     if state is None or not is_plain(file) or set("*?") & set(file):
         raise _wrong(policy, table, f'"{file}" is not a readable file', "Rename or remove it.")
     found[file] = state
     if len(found) > MAX_FILES:
         raise _wrong(policy, table, f"more than {MAX_FILES:,} files", "Write fewer, larger files.")
-
-
-class _LeadsOut(Exception):
-    """A symbolic link leads out of the folder of the data."""
-
-
-def _matching(folder: str, parts: Sequence[str], root: str) -> Iterator[str]:
-    """The files below a folder whose names match the parts of a pattern, by their own paths."""
-    first, rest = parts[0], parts[1:]
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if first == "**":  # it follows no links, of which one could lead up
-                if entry.is_dir() and _within(entry, root) == entry.path:
-                    yield from _matching(entry.path, parts, root)
-            elif fnmatchcase(entry.name, first) and (not rest or entry.is_dir()):
-                path = _within(entry, root)
-                yield from _matching(path, rest, root) if rest else (path,)
-    if first == "**":
-        yield from _matching(folder, rest, root)
-
-
-def _within(entry: "os.DirEntry[str]", root: str) -> str:
-    """Where an entry of a folder leads to."""
-    if not entry.is_symlink():
-        return entry.path
-    target = os.path.realpath(entry.path)
-    if os.path.commonpath((root, target)) != root:
-        raise _LeadsOut(entry.path)
-    return target
 
 
 # What is in them
@@ -216,6 +192,7 @@ class _TableFiles:
     """A table's files, while the view of them is made."""
 
     database: duckdb.DuckDBPyConnection
+    folder: FileFolder
     policy: Policy
     table: Table
     files: Files
@@ -352,7 +329,7 @@ class _TableFiles:
 
     def _check_unpacked(self) -> None:
         for path in self.paths:
-            with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
+            with self._reading([path], "cannot be read", "Look at its disk."), self.folder.open(path) as file:
                 is_packed = file.read(8).startswith(_COMPRESSED)
             if is_packed:
                 raise self._wrong(
@@ -380,7 +357,7 @@ class _TableFiles:
 
     def _header(self, path: str) -> list[str]:
         """The first line of a CSV file."""
-        with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
+        with self._reading([path], "cannot be read", "Look at its disk."), self.folder.open(path) as file:
             text = file.read(_HEADER_BYTES).decode("utf-8-sig", "replace")
             names = next(csv.reader(io.StringIO(text, newline="")), [])
         if not names or not all(names) or len({name.casefold() for name in names}) != len(names):

@@ -1,4 +1,4 @@
-"""The outline of a DuckDB file, and of a folder of Parquet files."""
+"""The outline of a DuckDB file, and of a folder or a bucket of Parquet files."""
 
 from pathlib import Path
 from typing import Final
@@ -7,6 +7,7 @@ import duckdb
 
 from dpsql.backends.duckdb_facts import sql_type
 from dpsql.backends.duckdb_files import read_columns
+from dpsql.backends.file_folders import FileFolder, FolderError, LocalFolder
 from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline, default_schema
 from dpsql.errors import InvalidParameter
 from dpsql.policy.engines import PARQUET
@@ -71,23 +72,46 @@ def outline_of_folder(folder: str) -> Outline:
     if not root.is_dir():
         hint = "parquet:///data is a folder in this directory, parquet:////srv/data an absolute path."
         raise InvalidParameter(f"there is no folder {root}", hint=hint)
-    tables = []
+    return _outline(LocalFolder(str(root)), f"{PARQUET.start}{root}")
+
+
+def outline_of_bucket(url: str) -> Outline:
+    """Read the outline of the Parquet objects of a bucket; as that of a folder.
+
+    Raises:
+        InvalidParameter: What reads it is not installed, or the first object of a table cannot be read.
+        DatabaseUnavailable: It cannot be listed now.
+    """
+    try:
+        from dpsql.backends.object_store import ObjectFolder
+    except ImportError:
+        raise InvalidParameter("what reads S3 is not installed", hint="pip install 'dpsql[s3]'") from None
+    return _outline(ObjectFolder(url), url)
+
+
+def _outline(folder: FileFolder, url: str) -> Outline:
+    try:
+        found = {path: state for path, state in folder.look()("**/*.parquet") if state is not None}
+    except FolderError as error:
+        raise InvalidParameter(error.what, hint=error.hint) from None
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as database:
-        for entry in sorted(root.iterdir()):
-            first = min(entry.rglob("*.parquet"), default=None) if entry.is_dir() else entry
-            if first is not None and first.suffix == ".parquet":
-                tables.append(_table_of(database, entry, first))
-    return Outline(root.name, f"{PARQUET.start}{root}", PARQUET.default_schema, tuple(tables))
+        folder.attach(database, found)
+        first: dict[str, str] = {}
+        for path in sorted(found):
+            first.setdefault(path.removeprefix(f"{folder.name}/").partition("/")[0], path)
+        tables = [_table_of(database, folder.name, path) for path in first.values()]
+    return Outline(Path(folder.name).name, url, PARQUET.default_schema, tuple(tables))
 
 
-def _table_of(database: duckdb.DuckDBPyConnection, entry: Path, first: Path) -> TableOutline:
+def _table_of(database: duckdb.DuckDBPyConnection, folder: str, first: str) -> TableOutline:
     """A table of a folder: its columns are those of its first file, and those in the names of folders."""
     try:
-        found = read_columns(database, str(first))
+        found = read_columns(database, first)
     except duckdb.Error:
         raise InvalidParameter(f"{first} is not a Parquet file that can be read now") from None
-    hive = tuple(part.partition("=")[0] for part in first.relative_to(entry.parent).parts[:-1] if "=" in part)
+    parts = first.removeprefix(f"{folder}/").split("/")
+    hive = tuple(part.partition("=")[0] for part in parts[:-1] if "=" in part)
     columns = [ColumnOutline(name, sql_type(kind), kind, None) for name, kind in found.items() if name not in hive]
     columns += [ColumnOutline(name, SqlType.TEXT, "VARCHAR", None) for name in hive]
-    name = entry.stem if entry.is_file() else entry.name
+    name = parts[0].removesuffix(".parquet") if len(parts) == 1 else parts[0]
     return TableOutline(PARQUET.default_schema, name, None, tuple(columns), (), (), hive)

@@ -15,13 +15,13 @@ from urllib.parse import quote
 
 import duckdb
 
-from dpsql.backends.duckdb_files import create_views, list_files
+from dpsql.backends.duckdb_files import create_views, list_files, open_folder
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.errors import DatabaseUnavailable
 from dpsql.policy import Policy
-from dpsql.policy.engines import PARQUET, engine_of
+from dpsql.policy.engines import engine_of
 
 STALE: Final = "it was made for another policy or data_version, or cannot be read (dpsql prepare makes a new one)"
 _DATA: Final = "dpsql.data"
@@ -33,7 +33,9 @@ _UNLIKE: Final = ("disabled_optimizers", "statistics_propagation,compressed_mate
 
 
 def prepared_file(path: str, policy: Policy) -> Path:
-    """The file of a dataset's copies, beside its database."""
+    """The file of a dataset's copies, beside its database, or beside the policy if that is an object store."""
+    if not engine_of(policy.dataset.url).is_file:
+        return policy.path.with_name(f"{quote(path, safe='')}.{quote(policy.dataset.name, safe='')}.prepared")
     database = Path("/", path.lstrip("/"))  # with two slashes, it would be another path to some
     return database.with_name(f"{database.name}.{quote(policy.dataset.name, safe='')}.prepared")
 
@@ -110,8 +112,9 @@ def _fill(made: Path, path: str, policy: Policy, plans: tuple[PreparedTablePlan,
         database.execute(f"ATTACH {DuckDB.quote_text(str(made))} AS {DuckDB.quote_name(_MADE)}")
         made_by = f"{DuckDB.quote_name(_MADE)}.{_MADE_BY}"
         database.execute(f"CREATE SCHEMA {DuckDB.quote_name(_MADE)}.about; CREATE TABLE {made_by} ({_FINGERPRINTS})")
-        create_views(database, policy, list_files(policy, path))
-        if engine_of(policy.dataset.url) is not PARQUET:
+        folder = open_folder(policy, path)
+        create_views(database, policy, folder, list_files(policy, folder))
+        if not engine_of(policy.dataset.url).is_folder:
             database.execute(f"ATTACH {DuckDB.quote_text(path)} AS {DuckDB.quote_name(_DATA)} (READ_ONLY)")
             database.execute(f"USE {DuckDB.quote_name(_DATA)}")
         rows = {}

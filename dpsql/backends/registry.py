@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dpsql.backends.backend import Backend
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.duckdb_outline import outline_of_duckdb, outline_of_folder
+from dpsql.backends.duckdb_outline import outline_of_bucket, outline_of_duckdb, outline_of_folder
 from dpsql.backends.duckdb_prepared import write_prepared
 from dpsql.backends.outline import Outline
 from dpsql.compiler.bounding.prepared_tables import plan_prepared
@@ -15,7 +15,7 @@ from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.errors import InvalidParameter
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, ENGINES, PARQUET, POSTGRES, EngineKind, UnknownEngine, engine_of
+from dpsql.policy.engines import DUCKDB, ENGINES, PARQUET, POSTGRES, S3, EngineKind, UnknownEngine, engine_of
 
 Prepared = tuple[str, dict[str, int]]
 """Where bounded copies are, and how many rows each has."""
@@ -131,4 +131,5 @@ def _prepare_on_server(policy: Policy, url: str | None) -> Prepared:
 
 register(DUCKDB, Entry(DuckDB(), DuckDBBackend, outline_of_duckdb, _prepare_in_file))
 register(PARQUET, Entry(DuckDB(), DuckDBBackend, outline_of_folder, _prepare_in_file))
+register(S3, Entry(DuckDB(), DuckDBBackend, outline_of_bucket, _prepare_in_file))
 register(POSTGRES, Entry(Postgres(), _open_server, _outline_of_server, _prepare_on_server))

@@ -108,7 +108,7 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
 
 def _of_file(keys: Mapping[str, Node], name: str) -> Node:
     """Return a key that is for an engine in this process."""
-    if not read_engine(keys["url"]).is_file:
+    if not read_engine(keys["url"]).is_embedded:
         raise keys[name].wrong(
             "this is for DuckDB, which runs in the gateway's process; a server has its own limits", f"remove {name}"
         )
@@ -144,18 +144,18 @@ def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
         return None
     node = keys["prepared_schema"]
     engine = read_engine(keys["url"])
-    if engine.is_file:
-        what = f"prepared tables of a {engine.name} file are in a file next to it"
+    if engine.is_embedded:
+        what = f"prepared tables of {engine} are in a file"
         raise node.wrong(what, "remove prepared_schema")
     return check_schema(node, node.name("schema"))
 
 
 def _url(node: Node, folder: Path) -> str:
     url, engine = _expanded(node), read_engine(node)
+    if engine.is_embedded and (not engine.has_location(url) or "?" in url):
+        raise node.wrong(f"a url of {engine} is {engine.start} and a path, without parameters")
     if not engine.is_file:
         return url
-    if not engine.has_location(url) or "?" in url:
-        raise node.wrong(f"a {engine.name} url is {engine.start} and a path, without parameters")
     return f"{engine.start}{_resolved(node, engine.location(url), folder)}"
 
 

@@ -1,7 +1,11 @@
 """The engines that may hold the data, as a policy's url names them; `dpsql.backends.registry` opens each."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
+
+_IN_BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/(?!\.{1,2}(/|$))[\w.=+-]+)*", re.ASCII)
+"""A bucket, and folders in it whose names no pattern or protocol reads otherwise."""
 
 
 @dataclass(frozen=True)
@@ -13,8 +17,8 @@ class EngineKind:
         schemes: The prefixes of its urls; the first one is preferred.
         example: A url of it.
         default_schema: The schema of tables without a schema.
-        is_file: True if a url is the scheme, `:///` and the path of data that this process opens: such an engine has
-            the memory and the threads that the policy says, reads files, and keeps prepared tables next to them.
+        is_file: True if a url is the scheme, `:///` and a path on this machine.
+        is_folder: True if the data are files, each table some of them, and there is no database.
     """
 
     name: str
@@ -22,10 +26,16 @@ class EngineKind:
     example: str
     default_schema: str
     is_file: bool = False
+    is_folder: bool = False
 
     def __str__(self) -> str:
         """Its name."""
         return self.name
+
+    @property
+    def is_embedded(self) -> bool:
+        """True if the engine runs in this process: it has the memory and the threads of the policy, and reads files."""
+        return self.is_file or self.is_folder
 
     @property
     def start(self) -> str:
@@ -34,7 +44,9 @@ class EngineKind:
 
     def has_location(self, url: str) -> bool:
         """Return whether a url with a scheme of the engine is complete."""
-        return not self.is_file or (url.startswith(self.start) and url != self.start)
+        if not self.is_file:
+            return not self.is_folder or _IN_BUCKET.fullmatch(url) is not None
+        return url.startswith(self.start) and url != self.start
 
     def location(self, url: str) -> str:
         """Return the path of a url, or the whole url of a server."""
@@ -42,11 +54,13 @@ class EngineKind:
 
 
 DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
-PARQUET: Final = EngineKind("Parquet", ("parquet",), "parquet:///data", "main", is_file=True)
+PARQUET: Final = EngineKind("Parquet", ("parquet",), "parquet:///data", "main", is_file=True, is_folder=True)
 """DuckDB over a folder of files, which are its tables."""
+S3: Final = EngineKind("S3", ("s3",), "s3://bucket/clinic", "main", is_folder=True)
+"""DuckDB over the objects of a bucket, which are its tables."""
 POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
 
-ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, POSTGRES) for scheme in engine.schemes}
+ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, S3, POSTGRES) for scheme in engine.schemes}
 """The engines by scheme."""
 
 

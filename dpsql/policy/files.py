@@ -3,7 +3,7 @@
 import re
 
 from dpsql.policy.columns import read_type
-from dpsql.policy.engines import PARQUET, EngineKind
+from dpsql.policy.engines import EngineKind
 from dpsql.policy.model import FileColumn, FileFormat, Files
 from dpsql.policy.node import Node, Shape
 from dpsql.policy.source import quoted
@@ -37,12 +37,12 @@ def read_files(keys: dict[str, Node], table: Node, name: str, engine: EngineKind
         engine: The engine of the dataset's url.
     """
     if "files" in keys:
-        if not engine.is_file:
+        if not engine.is_embedded:
             raise keys["files"].wrong(
                 f"{engine} does not read files", 'remove files, or write: url = "parquet:///data"'
             )
-        return _files(keys["files"])
-    if engine is not PARQUET:
+        return _files(keys["files"], engine)
+    if not engine.is_folder:
         return None
     paths = (f"{name}.parquet", f"{name}/**/*.parquet")
     if not all(map(_is_path, paths)) or "*" in name:
@@ -58,7 +58,7 @@ def is_plain(path: str) -> bool:
     return path.isprintable() and not _FOREIGN & set(path)
 
 
-def _files(node: Node) -> Files:
+def _files(node: Node, engine: EngineKind) -> Files:
     keys = node.fields(FILES, required=("format", "paths"))
     form = FileFormat(keys["format"].choice(known.value for known in FileFormat))
     columns = _columns(keys["columns"]) if "columns" in keys else ()
@@ -70,6 +70,8 @@ def _files(node: Node) -> Files:
         raise keys["hive"].wrong(f"{quoted(twice)} is also in columns", "keep one of the two")
     paths = tuple(_path(each) for each in keys["paths"].elements())
     if form.has_snapshots:
+        if not engine.is_file:
+            raise keys["format"].wrong(f"tables of format {form.value} are not read from {engine}", FILES["format"])
         _check_snapshot(form, paths, keys)
     return Files(form, paths, columns, hive)
 

@@ -16,6 +16,7 @@ import pytest
 
 from dpsql.backends import Cancellation
 from dpsql.backends.duckdb_files import _TableFiles
+from dpsql.backends.file_folders import LocalFolder
 from dpsql.errors import DatabaseUnavailable, InvalidPolicy
 from dpsql.policy import load_policy
 from tests.backends.test_duckdb_files import Folder
@@ -188,7 +189,7 @@ def test_a_file_of_deleted_rows_has_no_keys(folder: Folder) -> None:
     (table,) = (table for table in policy.tables if table.name == "visits")
     assert table.files is not None
     with duckdb.connect() as database:
-        files = _TableFiles(database, policy, table, table.files, ())
+        files = _TableFiles(database, LocalFolder("."), policy, table, table.files, ())
         for kind, is_refused in (("BIGINT", False), ("DOUBLE", True)):
             path = folder.data / "deletes.parquet"
             duckdb.execute(f"COPY (SELECT 'a' AS file_path, 1::{kind} AS pos) TO '{path}'")

@@ -69,14 +69,16 @@ def test_what_files_alone_have_is_refused(clinic_policy: Path, tmp_path: Path) -
 @pytest.mark.usefixtures("third")
 def test_errors_name_it(clinic_policy: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        InvalidPolicy, match="must start with duckdb:///, parquet:///, postgresql:// or heron://"
+        InvalidPolicy, match="must start with duckdb:///, parquet:///, s3://, postgresql:// or heron://"
     ) as refused:
         load_policy(heron(clinic_policy, tmp_path, "stork://host/clinic"))
     assert refused.value.hint == (
-        'write: url = "duckdb:///clinic.duckdb" or "parquet:///data" or "postgresql://reader@host/db" or '
-        '"heron://host/nest"'
+        'write: url = "duckdb:///clinic.duckdb" or "parquet:///data" or "s3://bucket/clinic" or '
+        '"postgresql://reader@host/db" or "heron://host/nest"'
     )
-    with pytest.raises(InvalidParameter, match="must start with duckdb:///, parquet:///, postgresql:// or heron://"):
+    with pytest.raises(
+        InvalidParameter, match="must start with duckdb:///, parquet:///, s3://, postgresql:// or heron://"
+    ):
         read_outline("stork://host/clinic")
 
 
@@ -88,5 +90,5 @@ def test_it_is_outlined_and_prepared(clinic_policy: Path, tmp_path: Path) -> Non
 
 
 def test_without_its_line_there_is_none(clinic_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidPolicy, match="must start with duckdb:///, parquet:/// or postgresql://"):
+    with pytest.raises(InvalidPolicy, match="must start with duckdb:///, parquet:///, s3:// or postgresql://"):
         open_backend(load_policy(heron(clinic_policy, tmp_path)))

@@ -526,7 +526,7 @@ def test_where_copies_are_and_how_exact_what_is_read_from_them_must_be(tmp_path:
     policy = changed(tmp_path, (url, 'url = "postgresql://r@h/d"\nprepared_schema = "Copies"\nmax_error_ratio = 2.5'))
     assert policy.dataset.max_error_ratio == Fraction(5, 2) and policy.dataset.prepared_schema == "Copies"
     for url_and, why in (
-        (f'{url}\nprepared_schema = "copies"', "in a file next to it"),
+        (f'{url}\nprepared_schema = "copies"', "prepared tables of DuckDB are in a file"),
         ('url = "postgresql://r@h/d"\nprepared_schema = "dpsql"', "reserved for the gateway"),
         (f"{url}\nmax_error_ratio = 1001", "not between 0 and 1000"),
     ):

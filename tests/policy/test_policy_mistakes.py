@@ -173,10 +173,10 @@ DATASET = [
     dataset('cap = ""', "an empty text", 'cap = "clinic-people"'),
     url(
         '"mysql://root:secret@host/db"',
-        "must start with duckdb:///, parquet:/// or postgresql://",
+        "must start with duckdb:///, parquet:///, s3:// or postgresql://",
         "postgresql://reader@host/db",
     ),
-    url('"duckdb"', "must start with duckdb:///, parquet:/// or postgresql://", "duckdb:///clinic.duckdb"),
+    url('"duckdb"', "must start with duckdb:///, parquet:///, s3:// or postgresql://", "duckdb:///clinic.duckdb"),
     url('"duckdb://clinic.duckdb"', "duckdb:/// and a path", "duckdb:///clinic.duckdb"),
     url('"duckdb:///"', "duckdb:/// and a path", "duckdb:///clinic.duckdb"),
     url('"duckdb:///a?read_only=1"', "without parameters", "duckdb:///clinic.duckdb"),
@@ -486,7 +486,7 @@ FILES = [
         "remove spill",
     ),
     Mistake(URL, f'{URL}\nspill = "loop/x" # here', "dataset.spill", "cannot be resolved", "/var/tmp/dpsql"),
-    Mistake(URL, 'url = "parquet:///"', "dataset.url", "a Parquet url is parquet:/// and a path", "duckdb:///"),
+    Mistake(URL, 'url = "parquet:///"', "dataset.url", "a url of Parquet is parquet:/// and a path", "duckdb:///"),
 ]
 ALL = [
     *FILES,
