@@ -271,6 +271,18 @@ def test_a_user_has_no_more_of_them_than_of_others(wires: Callable[..., Wire]) -
     assert [b"too many statements" in each for each in sent] == [False] * 3 + [True] * 2
 
 
+def test_a_message_of_several_queries_is_planned_together(wires: Callable[..., Wire]) -> None:
+    wire = wires()
+    message = "; ".join(f"SELECT COUNT(*) FROM patients WHERE sex = '{sex}'" for sex in ("F", "M"))
+    assert b"Workload: planned together" in wire.ask(Query(f"EXPLAIN (WORKLOAD) {message}".encode()))
+    sent = wire.ask(Query(f"BEGIN; {message}; COMMIT".encode()))
+    assert sent.count(b"planned together") == 1
+    assert sent.count(b"SELECT 1\0") == 2
+    again = wire.ask(Query(message.encode()))
+    assert b"planned together" not in again
+    assert again.count(b"SELECT 1\0") == 2
+
+
 def test_new_policies_are_asked_anew(wires: Callable[..., Wire], make_engine: MakeEngine, clinic_policy: Path) -> None:
     wire = wires()
     for _ in range(3):

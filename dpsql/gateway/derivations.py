@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, sqrt
 
 from dpsql.backends.backend import Cancellation
@@ -78,11 +79,49 @@ class _Handed:
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A release that may answer another one."""
+class PlannedSource:
+    """A release that is bought together with others, and the groups that it will have."""
 
-    handed: HandedRelease
+    release: PlannedRelease
+    listed: ReleasedCells
+
+    @cached_property
+    def stored(self) -> StoredRelease | None:
+        """What it will say of itself; None if it answers no other release."""
+        if self.release.described is None:
+            return None
+        return StoredRelease(self.release.described.description, self.release.events, self.groups)
+
+    @property
+    def groups(self) -> int:
+        """How many groups it will have."""
+        return len(self.listed.cells[0])
+
+
+@dataclass(frozen=True)
+class ReleaseSearch:
+    """What releases are looked for with.
+
+    Attributes:
+        user: The user.
+        catalog: The relations that the user may name.
+        cancellation: Stops it.
+        ahead: The releases that are bought together, which count as the user's, by their keys.
+    """
+
+    user: str
+    catalog: Catalog
+    cancellation: Cancellation
+    ahead: Mapping[str, PlannedSource] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A release that may answer another one; `number` is that of the stored one in the ledger."""
+
+    release: HeldRelease | PlannedRelease
     stored: StoredRelease
+    number: int | None
 
     def rank(self, asked: ReleaseDescription) -> tuple[int, float]:
         """Candidates are tried in ascending order: those with more of the cells first, then those with less noise."""
@@ -108,16 +147,8 @@ class Derivations:
     stored: LruCache[StoredRelease] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
     terms: LruCache[tuple[tuple[int, ...], int]] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
 
-    def derived(
-        self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
-    ) -> CompiledQuery | None:
+    def derived(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery | None:
         """Rewrite a query over releases that the user has, and over bought ones where the error requires it.
-
-        Args:
-            user: The user.
-            query: The planned query.
-            catalog: The relations that the user may name.
-            cancellation: Cancels the search.
 
         Returns:
             The query; None if everything that the user lacks must be released in full.
@@ -125,9 +156,9 @@ class Derivations:
         enough = query.max_error_ratio**2
         if not enough:
             return None
-        held = self.ledger.held(user, catalog.policy, [request(planned) for planned in query.releases])
+        held = self.held(search, query.releases)
         means = {
-            place: self._mean(user, planned, enough, catalog, cancellation)
+            place: self._mean(search, planned, enough)
             for place, planned in enumerate(query.releases)
             if not held[place]
         }
@@ -135,7 +166,7 @@ class Derivations:
         if lacking and any(planned.inputs for planned in query.releases):
             return None  # a release with other releases as inputs is given out together with these only
         means = _with_noise_of_their_own(query, means, enough, lacking)
-        bought, price = self._bought(user, query, {place: means[place] for place in lacking}, catalog, cancellation)
+        bought, price = self._bought(search, query, {place: means[place] for place in lacking})
         means |= bought
         means |= _with_noise_of_their_own(query, means, min(enough, Fraction(1)))
         derived = _over(query, _derived(query, means), price)
@@ -144,25 +175,38 @@ class Derivations:
             return derived
         return replace(derived, fresh=query.announcing(tuple(_sharing(query, _derived(query, alone)))))
 
-    def consistent(
-        self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
-    ) -> CompiledQuery:
+    def consistent(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery:
         """Return the query with the user's newest releases that its cells must be consistent with."""
 
         def told_of(family: str) -> list[ToldRelease]:
-            return list(self._told(user, self._handed(user, family, catalog)))
+            return list(self._told(search.user, self._handed(search, family)))
 
-        return with_histories(query, told_of, catalog, cancellation)
+        return with_histories(query, told_of, search.catalog, search.cancellation)
+
+    def held(self, search: ReleaseSearch, releases: Sequence[PlannedRelease]) -> tuple[bool, ...]:
+        """Tell which releases the user has, or will have with those that are bought ahead."""
+        held = self.ledger.held(search.user, search.catalog.policy, [request(planned) for planned in releases])
+        return tuple(has or each.key in search.ahead for has, each in zip(held, releases, strict=True))
+
+    def ratio(self, search: ReleaseSearch, planned: PlannedRelease, source: PlannedSource) -> Fraction | None:
+        """The largest ratio of a cell's squared error, derived of one source, to that in a full release.
+
+        Returns:
+            The ratio; None if the source does not answer the release.
+        """
+        stored, alone = source.stored, replace(search, ahead={source.release.key: source})
+        if stored is None:
+            return None
+        found = next(self._sources(alone, planned, [_Candidate(source.release, stored, None)]), None)
+        return None if found is None else Mean((found,)).worst
 
     # What the user has
 
-    def _mean(
-        self, user: str, planned: PlannedRelease, enough: Fraction, catalog: Catalog, cancellation: Cancellation
-    ) -> Mean | None:
+    def _mean(self, search: ReleaseSearch, planned: PlannedRelease, enough: Fraction) -> Mean | None:
         """An estimate of a release from as few of the user's releases as are needed; None if none is suitable."""
-        candidates = self._candidates(user, planned, catalog)
+        candidates = self._candidates(search, planned)
         rest: list[MeanPart] = []
-        for each in self._sources(user, planned, candidates, catalog, cancellation):
+        for each in self._sources(search, planned, candidates):
             alone = Mean((each,), leaves_out=len(candidates) > 1)
             if alone.worst <= enough:
                 return alone
@@ -178,12 +222,7 @@ class Derivations:
         return None if grown is None else replace(grown, leaves_out=len(grown.parts) < len(candidates))
 
     def _sources(
-        self,
-        user: str,
-        planned: PlannedRelease,
-        candidates: Sequence[_Candidate],
-        catalog: Catalog,
-        cancellation: Cancellation,
+        self, search: ReleaseSearch, planned: PlannedRelease, candidates: Sequence[_Candidate]
     ) -> Iterator[MeanPart]:
         """Yield the user's releases from which another one can be computed."""
         listed = tried = 0
@@ -191,41 +230,48 @@ class Derivations:
         for each in candidates:
             told = each.stored.description
             if told not in derivations:
-                derivations[told] = derivation(told, planned, catalog) if len(derivations) < _MOST_LOOKED_AT else None
+                looks = len(derivations) < _MOST_LOOKED_AT
+                derivations[told] = derivation(told, planned, search.catalog) if looks else None
             found = derivations[told]
             if found is None:
                 continue
             listed, tried = listed + each.stored.groups, tried + 1
             if listed > _MOST_GROUPS or tried > _MOST_TRIED:
                 return
-            release = HeldRelease(each.handed.key, each.stored.events, each.handed.number)
-            if self.ledger.held(user, catalog.policy, [request(release)]) != (True,):
-                continue  # it is no longer stored
+            if each.number is not None and not self._is_stored(search, each.release):
+                continue
             try:
-                terms, asked = self._most_terms(user, each.handed.release, told, found, cancellation)
+                terms, asked = self._most_terms(search, each.release.key, each.number, told, found)
             except (NotHeld, InvalidParameter, LimitExceeded):
                 continue  # it is released in full, or derived from another one
             groups = each.stored.groups, asked
             pairs = errors(told, each.stored.noises, found, terms, planned, groups)
             if pairs is not None:
-                yield MeanPart(release, told, each.stored.noises, found, terms, groups, pairs, each.handed.release)
+                yield MeanPart(each.release, told, each.stored.noises, found, terms, groups, pairs, each.number)
 
-    def _candidates(self, user: str, planned: PlannedRelease, catalog: Catalog) -> list[_Candidate]:
+    def _is_stored(self, search: ReleaseSearch, release: HeldRelease | PlannedRelease) -> bool:
+        return self.ledger.held(search.user, search.catalog.policy, [request(release)]) == (True,)
+
+    def _candidates(self, search: ReleaseSearch, planned: PlannedRelease) -> list[_Candidate]:
         """Return the user's releases that may answer another one, in the order in which they are tried."""
         if planned.described is None:
             return []
         asked = planned.described.description
-        found = []
-        for handed in self._handed(user, asked.family, catalog):
-            stored = self._stored(user, handed)
-            if stored is None or not may_answer(stored.description, asked):
-                continue
-            if len(stored.noises) == len(stored.description.cells):
-                found.append(_Candidate(handed, stored))
+        found = [each for each in self._owned(search, asked.family) if may_answer(each.stored.description, asked)]
         return sorted(found, key=lambda each: each.rank(asked))
 
+    def _owned(self, search: ReleaseSearch, family: str) -> Iterator[_Candidate]:
+        """Yield the releases of a family that the user has, and those that are bought ahead."""
+        for handed in self._handed(search, family):
+            stored = self._stored(search.user, handed)
+            if stored is not None and len(stored.noises) == len(stored.description.cells):
+                yield _Candidate(HeldRelease(handed.key, stored.events, handed.number), stored, handed.release)
+        for source in search.ahead.values():
+            if source.stored is not None and len(source.stored.noises) == len(source.stored.description.cells):
+                yield _Candidate(source.release, source.stored, None)
+
     def _most_terms(
-        self, user: str, release: int, told: ReleaseDescription, found: Derivation, cancellation: Cancellation
+        self, search: ReleaseSearch, key: str, number: int | None, told: ReleaseDescription, found: Derivation
     ) -> tuple[tuple[int, ...], int]:
         """Return the most cells that are added up for one, and the number of groups, which the description determines.
 
@@ -235,21 +281,23 @@ class Derivations:
             LimitExceeded: As `PostProcessor.most_terms`.
             QueryCanceled: As `PostProcessor.most_terms`.
         """
-        key = user, told, found.terms  # for each user: the time that it takes must not reveal the queries of others
-        known = self.terms.get(key)
+        user = search.user
+        counted = user, told, found.terms  # for each user: the time that it takes must not reveal the queries of others
+        known = self.terms.get(counted)
         if known is None:
-            cells = ReleasedCells.from_bytes(self.ledger.cells(user, release))
-            known = self.post.most_terms(found, cells, cancellation)
-            self.terms.put(key, known)
+            stored = None if number is None else ReleasedCells.from_bytes(self.ledger.cells(user, number))
+            cells = stored or search.ahead[key].listed
+            known = self.post.most_terms(found, cells, search.cancellation)
+            self.terms.put(counted, known)
         return known
 
-    def _handed(self, user: str, family: str, catalog: Catalog) -> tuple[HandedRelease, ...]:
+    def _handed(self, search: ReleaseSearch, family: str) -> tuple[HandedRelease, ...]:
         """Return the releases of a family that a user has; only newer ones than those known are read."""
-        known = self.handed.get(user) or _Handed()
-        more = self.ledger.handed(user, catalog.policy, known.last)
+        known = self.handed.get(search.user) or _Handed()
+        more = self.ledger.handed(search.user, search.catalog.policy, known.last)
         if more:
             known = known.and_then(more)
-            self.handed.put(user, known)
+            self.handed.put(search.user, known)
         return known.families.get(family, ())
 
     def _told(self, user: str, handed: Sequence[HandedRelease]) -> Iterator[ToldRelease]:
@@ -279,12 +327,7 @@ class Derivations:
     # What is bought
 
     def _bought(
-        self,
-        user: str,
-        query: CompiledQuery,
-        lacking: Mapping[int, Mean | None],
-        catalog: Catalog,
-        cancellation: Cancellation,
+        self, search: ReleaseSearch, query: CompiledQuery, lacking: Mapping[int, Mean | None]
     ) -> tuple[dict[int, Mean | None], Price | None]:
         """Combine the user's releases with cheaper bought ones; without means if the result would be less exact.
 
@@ -297,38 +340,31 @@ class Derivations:
         for offer in _offers(query, short) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
             for place, mean in short.items():
-                made = self._with(user, mean, query.releases[place], offer.releases[place], catalog, cancellation)
+                made = self._with(search, mean, query.releases[place], offer.releases[place])
                 if made is not None and made.worst <= 1:
                     found[place] = made
             if len(found) == len(lacking):
                 return found, offer.price if len(found) == len(query.releases) else None
         return dict.fromkeys(lacking), None
 
-    def _with(
-        self,
-        user: str,
-        mean: Mean,
-        planned: PlannedRelease,
-        offered: PlannedRelease,
-        catalog: Catalog,
-        cancellation: Cancellation,
-    ) -> Mean | None:
+    def _with(self, search: ReleaseSearch, mean: Mean, planned: PlannedRelease, offered: PlannedRelease) -> Mean | None:
         """A mean extended by a bought release; None if that release does not fit, or is in the mean already."""
         if planned.described is None or offered.described is None:
             return None
         told, asked = offered.described.description, planned.described.description
-        found = derivation(told, planned, catalog)
+        found = derivation(told, planned, search.catalog)
         if found is None or any(source.release.key == offered.key for source in mean.parts):
             return None
         terms, groups = (1,) * len(planned.primitives), (mean.parts[0].groups[1],) * 2
         if (told.keys, told.terms) != (asked.keys, asked.terms):
             # A release with the same keys and conditions shows which groups it has.
             alike = [s for s in mean.parts if (s.description.keys, s.description.terms) == (told.keys, told.terms)]
-            if not alike or alike[0].number is None:
+            if not alike:
                 return None
             try:
-                terms = self._most_terms(user, alike[0].number, alike[0].description, found, cancellation)[0]
-                groups = alike[0].groups
+                first = alike[0]
+                terms, _ = self._most_terms(search, first.release.key, first.number, first.description, found)
+                groups = first.groups
             except (NotHeld, InvalidParameter, LimitExceeded):
                 return None
         noises = tuple(added(primitive.noise) for primitive in offered.primitives)
@@ -425,8 +461,8 @@ def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[Pla
 
 def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price | None) -> CompiledQuery | None:
     """The query over derived releases; None if nothing is derived, or if a source is itself a release of the query."""
-    held = {source.key for each in releases for source in each.sources if isinstance(source, HeldRelease)}
-    if not held or any(not each.derived and each.key in held for each in releases):
+    sources = {made.source.key for each in releases for made in each.derived}
+    if not sources or any(not each.derived and each.key in sources for each in releases):
         return None
     return query.over(tuple(_sharing(query, releases)), price)
 

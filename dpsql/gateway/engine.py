@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
@@ -23,15 +24,16 @@ from dpsql.compiler.scope.lowering import Constants
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import PolicyViolation
+from dpsql.errors import BudgetExhausted, PolicyViolation, UnsupportedQuery
 from dpsql.gateway.answers import Answer, Explanation, answer_of
 from dpsql.gateway.caches import LruCache, plan_key, query_key
-from dpsql.gateway.derivations import Derivations
+from dpsql.gateway.derivations import Derivations, ReleaseSearch
 from dpsql.gateway.prices import Quotation, quote, request, too_cheap_to_read
 from dpsql.gateway.reading import Made, NotDerived, ReleaseReader
 from dpsql.gateway.release import PostProcessor
 from dpsql.gateway.settings import Reuse
 from dpsql.gateway.system_relations import budget_columns, column_columns, release_columns
+from dpsql.gateway.workloads import Workload, WorkloadPlanner
 from dpsql.ledger import Charge, GrantedRelease, Ledger, NotHeld, Reading
 from dpsql.ledger.profiles import newest_profile
 from dpsql.policy import Policy, Role
@@ -224,10 +226,11 @@ class Engine:
     ) -> CompiledQuery | None:
         """The query over the user's releases and bought ones; None if it needs full releases."""
         catalog = self._catalog(self.role(user))
-        derived = self._derivations.derived(user, query, catalog, cancellation)
+        search = ReleaseSearch(user, catalog, cancellation)
+        derived = self._derivations.derived(search, query)
         if derived is not None and not self.may_read(user, derived):
             derived = None
-        return self._derivations.consistent(user, derived or query, catalog, cancellation) if consistent else derived
+        return self._derivations.consistent(search, derived or query) if consistent else derived
 
     def _charged(self, user: str, query: CompiledQuery, cancellation: Cancellation, reuse: Reuse) -> Answer:
         """Charge a query, read the releases that it pays for, and answer it.
@@ -248,6 +251,35 @@ class Engine:
                 read = self._reader.read if query.bought else self._reader.read_for_nothing
                 made = read(user, query, charge.releases, cancellation, number)
         return answer_of(made, charge)
+
+    def workload(self, user: str, queries: Sequence[CompiledQuery], cancellation: Cancellation) -> Workload:
+        """Plan queries together, or one after another if that is not cheaper; no private row is read."""
+        return self._planner(user, cancellation).plan(queries)
+
+    def buy(self, user: str, workload: Workload, cancellation: Cancellation) -> Charge | None:
+        """Charge the releases of queries that are planned together, read and store them.
+
+        Returns:
+            The charge; None if it is refused, so that the queries are to be answered one after another.
+
+        Raises:
+            BackendFailure: The engine failed; the charge stands, and what was stored before is reused.
+            QueryCanceled: It was stopped; a charge made stands.
+        """
+        requests = [request(planned) for planned in workload.bought]
+        sql = "; ".join(query.sql for query in workload.queries)
+        with ExitStack() as held:
+            for key in sorted(planned.key for planned in workload.bought):
+                held.enter_context(self._making_alone(key, cancellation))
+            reading = Reading(_READ_SECONDS * len(requests), cancellation.check)
+            try:
+                self._backend.check(workload.bought, (), cancellation)
+                charge = self.ledger.charge(user, self.policy, requests, sql=sql, reuse=True, reading=reading)
+            except (BudgetExhausted, PolicyViolation, UnsupportedQuery):
+                return None
+            with self._ended(charge, reading, cancellation) as number:
+                self._reader.store(user, workload.bought, charge.releases, cancellation, number)
+        return charge
 
     def recall(
         self,
@@ -310,6 +342,15 @@ class Engine:
             "releases": lambda: self._releases(user),
         }
         return {read.name: makers[read.name]() for read in query.system_reads}
+
+    def _planner(self, user: str, cancellation: Cancellation) -> WorkloadPlanner:
+        return WorkloadPlanner(
+            self._derivations,
+            ReleaseSearch(user, self._catalog(self.role(user)), cancellation),
+            self.ledger.budgets(user, self.policy).own.limit,
+            partial(self.may_read, user),
+            lambda read: self._reader.listed(user, read, cancellation),
+        )
 
     def _releases(self, user: str) -> Sequence[Sequence[str | None]]:
         records = self.ledger.releases(user, self.policy.dataset.name)

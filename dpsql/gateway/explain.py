@@ -1,7 +1,7 @@
 """explain: plans and prices in words and as JSON; from policy, plan and ledger alone."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
@@ -9,6 +9,7 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedI
 from dpsql.gateway.answers import Explanation
 from dpsql.gateway.notices import bounding_notice, contribution_text, cost_text, free_text, number_of, paid_text
 from dpsql.gateway.prices import Cost, Quotation
+from dpsql.gateway.workloads import Workload
 from dpsql.ledger import GroupBalance
 from dpsql.privacy.accounting import Limit, Remaining
 from dpsql.privacy.conversion import decimal_text
@@ -144,6 +145,65 @@ def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[s
         f"Remaining after them: {_left(joint.remaining, joint.status.limit)}",
         *_group_lines("Remaining after them", joint.after),
     ]
+
+
+def workload_lines(queries: Sequence[CompiledQuery], workload: Workload | None, joint: Quotation) -> list[str]:
+    """What the queries of one message would buy, how each is answered from it, and the price of all."""
+    lines = [*joint_lines((), joint), f"Workload: {_workload_text(workload)}"]
+    bought = _bought(queries)
+    for number, (query, planned) in enumerate(bought, start=1):
+        lines += _release_lines(number, query, planned)
+    places = {planned.key: number for number, (_, planned) in enumerate(bought, start=1)}
+    for number, query in enumerate(queries, start=1):
+        lines.append(f"Statement {number}: {' '.join(query.sql.split())}")
+        lines.append(f"  {_sources_text(query, places)}")
+        lines += [f"  Column {each.name} ({each.type.value}): {_error_text(each)}" for each in query.columns]
+    for number, (query, planned) in enumerate(bought, start=1):
+        lines += [f"SQL of release {number}:", *_release_sql_lines(query, planned)]
+    return lines
+
+
+def workload_json(queries: Sequence[CompiledQuery], workload: Workload | None, joint: Quotation) -> dict[str, Any]:
+    """The same as JSON; `bought` of a statement counts its releases among those of the workload from 1."""
+    bought = _bought(queries)
+    places = {planned.key: number for number, (_, planned) in enumerate(bought, start=1)}
+    return {
+        **joint_json(joint),
+        "together": workload is not None and workload.saves,
+        "one_after_another": cost_json(joint.cost if workload is None else workload.alone),
+        "engine_sql": [planned.sql for _, planned in bought],
+        "statements": [
+            {
+                "sql": query.sql,
+                "bought": sorted({places[planned.key] for planned in query.bought}),
+                "derived_from": list(query.derived_from),
+                "columns": [_column_json(column) for column in query.columns],
+            }
+            for query in queries
+        ],
+    }
+
+
+def _bought(queries: Sequence[CompiledQuery]) -> list[tuple[CompiledQuery, PlannedRelease]]:
+    """The releases that queries buy, each once, with a query that does."""
+    pairs = {planned.key: (query, planned) for query in reversed(queries) for planned in reversed(query.bought)}
+    return list(reversed(pairs.values()))
+
+
+def _workload_text(workload: Workload | None) -> str:
+    if workload is None:
+        return "planned together only with dpsql.reuse = derived and without dpsql.target_error"
+    if not workload.saves:
+        return "no plan together costs less than one query after another"
+    return f"planned together; one query after another would cost {cost_text(workload.alone)}"
+
+
+def _sources_text(query: CompiledQuery, places: Mapping[str, int]) -> str:
+    """Which releases of a workload, and which earlier ones, a query is answered from."""
+    bought = sorted({places[planned.key] for planned in query.bought})
+    told = [f"release {', '.join(map(str, bought))}"] if bought else []
+    told += [f"your releases {', '.join(map(str, query.derived_from))}"] if query.derived_from else []
+    return f"from {' and '.join(told)}" if told else "no private row is read"
 
 
 def _group_lines(title: str, shared: GroupBalance | None) -> list[str]:

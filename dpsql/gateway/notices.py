@@ -12,6 +12,7 @@ from dpsql.gateway.dropped import Dropped
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.settings import ErrorTarget
 from dpsql.gateway.target import Measure, Pursuit
+from dpsql.gateway.workloads import Workload
 from dpsql.privacy.conversion import decimal_text
 
 _MOST_PLACES = 12
@@ -51,6 +52,14 @@ def charge_text(answer: Answer) -> str | None:
         shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
         parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
     return "; ".join(parts)
+
+
+def workload_notice(workload: Workload) -> str:
+    """What queries that are planned together were charged."""
+    return (
+        f"{len(workload.queries)} queries planned together; price of all: {cost_text(workload.cost)}; "
+        f"one after another: {cost_text(workload.alone)}"
+    )
 
 
 def free_text(query: CompiledQuery, *, reused: bool) -> str:

@@ -126,6 +126,14 @@ class QueryRequest:
         """
         return self._compile(self._asked())
 
+    def compile_shown(self) -> CompiledQuery:
+        """Plan it as it is answered without a target, with the limits of its intervals.
+
+        Raises:
+            Error: As `Engine.compile`.
+        """
+        return self._compile(self._with_limits())
+
     def answer(self, cancellation: Cancellation) -> tuple[Answer, Pursuit | None]:
         """Answer it; under a target round by round, and then with what came of the target.
 
@@ -139,7 +147,7 @@ class QueryRequest:
             return self.engine.execute(self.user, query, cancellation, reuse=reuse, consistent=self._consistent(reuse))
 
         if course is None:
-            return self._shown(execute(self._compile(self._with_limits()))), None
+            return self._shown(execute(self.compile_shown())), None
         pursuit = course.pursue(execute)
         return self._shown(pursuit.answer), pursuit
 

@@ -10,13 +10,14 @@ Rule 3: with padded replies, the end of a read is delayed before anything can re
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 
 from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
-from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedInput, PlannedRelease, PublicRead
+from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedInput, PlannedRelease, PublicRead
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
@@ -114,27 +115,15 @@ class ReleaseReader:
             cancellation: Stops it.
             charge: Number of the charge that lets private rows be read; None where all releases are stored.
         """
-        for grant in granted:
-            if grant.payload is not None and not grant.reused:
-                self._hold_back(monotonic(), cancellation)  # another user's takes a quantum, as one that is read
+        self._hold_back_for_others(granted, cancellation)
         known = self.known(query, granted)
         if known is not None:
             cancellation.check()
             return known
-        pairs = tuple(zip(query.sources, granted, strict=True))
-        missing = [(source, grant.release_id) for source, grant in pairs if grant.payload is None]
-        fresh = [(source, number) for source, number in missing if isinstance(source, PlannedRelease)]
-        if len(fresh) < len(missing):
-            raise GuaranteeMismatch("a release that the user has would be read")
-        public = self._public(user, query.reads([planned for planned, _ in fresh]), cancellation)
-        cells = {
-            source.key: ReleasedCells.from_bytes(grant.payload) for source, grant in pairs if grant.payload is not None
-        }
-        for planned, number in fresh:
-            inputs = tuple(self._input(user, made, cells, public, cancellation) for made in planned.inputs)
-            cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
-            ends, dropped = (charge, tuple(_drops(query, cells))) if planned is fresh[-1][0] else (None, ())
-            self._ledger.store(number, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
+        lacking = [source for source, grant in zip(query.sources, granted, strict=True) if grant.payload is None]
+        reads = query.reads(each for each in lacking if isinstance(each, PlannedRelease))
+        public = self._public(user, reads, cancellation)
+        cells = self._made(user, query.sources, granted, public, cancellation, charge, partial(_drops, query))
         made = self._answer(user, query, cells, public, cancellation, charge)
         if len(made.rows.rows) * len(query.columns) <= _MAX_VALUES:
             self._answers.put(_answer_key(query, granted), made)
@@ -142,6 +131,50 @@ class ReleaseReader:
             with suppress(InvalidParameter, LimitExceeded, NotDerived):  # the answer itself is made
                 made = replace(made, fresh=self._answer(user, query.fresh, cells, public, cancellation, charge))
         return made
+
+    def store(
+        self,
+        user: str,
+        releases: Sequence[PlannedRelease],
+        granted: tuple[GrantedRelease, ...],
+        cancellation: Cancellation,
+        charge: int | None,
+    ) -> None:
+        """Fetch, release and store releases that are computed from no others, in their order; nothing is returned."""
+        self._hold_back_for_others(granted, cancellation)
+        self._made(user, releases, granted, {}, cancellation, charge, lambda _: ())
+
+    def _hold_back_for_others(self, granted: tuple[GrantedRelease, ...], cancellation: Cancellation) -> None:
+        """Another user's release takes a quantum, like one that is read."""
+        for grant in granted:
+            if grant.payload is not None and not grant.reused:
+                self._hold_back(monotonic(), cancellation)
+
+    def _made(
+        self,
+        user: str,
+        sources: Sequence[PlannedRelease | HeldRelease],
+        granted: tuple[GrantedRelease, ...],
+        public: Mapping[str, PublicRows],
+        cancellation: Cancellation,
+        charge: int | None,
+        drops: Callable[[Mapping[str, ReleasedCells]], Iterable[BoundDrop]],
+    ) -> dict[str, ReleasedCells]:
+        """The cells of releases by their keys; those that are not stored yet are made in their order and stored."""
+        pairs = tuple(zip(sources, granted, strict=True))
+        missing = [(source, grant.release_id) for source, grant in pairs if grant.payload is None]
+        fresh = [(source, number) for source, number in missing if isinstance(source, PlannedRelease)]
+        if len(fresh) < len(missing):
+            raise GuaranteeMismatch("a release that the user has would be read")
+        cells = {
+            source.key: ReleasedCells.from_bytes(grant.payload) for source, grant in pairs if grant.payload is not None
+        }
+        for planned, number in fresh:
+            inputs = tuple(self._input(user, made, cells, public, cancellation) for made in planned.inputs)
+            cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
+            ends, dropped = (charge, tuple(drops(cells))) if planned is fresh[-1][0] else (None, ())
+            self._ledger.store(number, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
+        return cells
 
     def _answer(
         self,
@@ -183,6 +216,17 @@ class ReleaseReader:
         try:
             with closing(self._backend.stream(read, cancellation)) as blocks:
                 return self._post.pass_on(query, blocks, cancellation, MemoryShare(user))
+        except BackendFailure:
+            raise BackendFailure(charged=False) from None
+
+    def listed(self, user: str, read: PublicRead, cancellation: Cancellation) -> PublicRows:
+        """The groups of a release, which are public.
+
+        Raises:
+            BackendFailure: They cannot be read; nothing was charged.
+        """
+        try:
+            return self._public(user, (read,), cancellation)[read.sql]
         except BackendFailure:
             raise BackendFailure(charged=False) from None
 

@@ -167,6 +167,17 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     return _shown(planned, exact, kept, cells)
 
 
+def listed_groups(planned: PlannedRelease, listed: PublicRows | None) -> ReleasedCells:
+    """The public groups of a release that is not made yet, with zeros for its cells: no private row is read.
+
+    Args:
+        planned: The release.
+        listed: Its groups; None if it has no keys.
+    """
+    count, keys = (1, ()) if listed is None else (listed.count, listed.columns)
+    return ReleasedCells(keys, tuple(np.zeros(count, dtype=np.int64) for _ in planned.primitives))
+
+
 def merged(blocks: Sequence[ReleasedCells]) -> ReleasedCells:
     """Put the blocks together in which the groups of one release were released.
 

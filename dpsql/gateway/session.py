@@ -8,12 +8,13 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsql.backends import Cancellation
 from dpsql.backends.deadlines import after
+from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.sql.parse import parse
 from dpsql.compiler.sql.statements import (
     CharacteristicsStatement,
@@ -34,6 +35,7 @@ from dpsql.compiler.sql.statements import (
     SetStatement,
     ShowStatement,
     TransactionStatement,
+    WorkloadStatement,
 )
 from dpsql.compiler.sql.statements import Statement as ParsedStatement
 from dpsql.errors import (
@@ -46,8 +48,16 @@ from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.catalog_provider import CatalogContext, CatalogProvider, NoCatalog
 from dpsql.gateway.cursors import Cursors
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.explain import explanation_json, explanation_lines, joint_json, joint_lines, sql_lines
-from dpsql.gateway.notices import answer_notice, bounding_notice, target_text
+from dpsql.gateway.explain import (
+    explanation_json,
+    explanation_lines,
+    joint_json,
+    joint_lines,
+    sql_lines,
+    workload_json,
+    workload_lines,
+)
+from dpsql.gateway.notices import answer_notice, bounding_notice, target_text, workload_notice
 from dpsql.gateway.prepared_statements import PreparedQuery, PreparedStatements, arguments_query
 from dpsql.gateway.prices import Quotation
 from dpsql.gateway.query_run import Description, Notice, QueryParameters, QueryRequest, Result, ResultColumn
@@ -66,11 +76,13 @@ class Statement:
         sql: Its text.
         parsed: What it is.
         before: Of the last EXPLAIN of several in a row: the others' queries, which it is priced together with.
+        following: Of the first query of several in a row: the others, which it is planned together with.
     """
 
     sql: str
     parsed: ParsedStatement
     before: tuple[QueryStatement, ...] = ()
+    following: tuple[QueryStatement, ...] = ()
 
 
 _REMEMBERED_TEXT = 10_000
@@ -200,6 +212,8 @@ class Session:
                 schemas = self._settings.schemas(self._user)
                 described = self._engine.describe(self._user, explained.query, parameter_types, schemas=schemas)
                 return Description(described.parameters, _JSON_PLAN_COLUMNS if explained.json else _PLAN_COLUMNS)
+            case WorkloadStatement() as explained:
+                return Description((), _JSON_PLAN_COLUMNS if explained.json else _PLAN_COLUMNS)
             case ShowStatement() as shown:
                 return Description((), self._show_columns(shown.name))
             case DeclareStatement() as declared:
@@ -260,7 +274,7 @@ class Session:
             parameters: Values of $1, $2 …
             types: Their types as they were described.
         """
-        if not isinstance(statement.parsed, QueryStatement) or self.transaction == "E":
+        if not isinstance(statement.parsed, QueryStatement) or statement.following or self.transaction == "E":
             return None
         question = QueryRequest(
             self._engine, self._user, self._settings, statement.parsed, QueryParameters(parameters, types)
@@ -318,9 +332,11 @@ class Session:
     def _run(self, statement: Statement, parameters: QueryParameters) -> Result:
         match parsed := statement.parsed:
             case QueryStatement():
-                return self._query(parsed, parameters)
+                return self._query(parsed, parameters, statement.following)
             case ExplainStatement():
                 return self._explain(parsed, parameters, statement.before)
+            case WorkloadStatement():
+                return self._explain_workload(parsed)
             case SetStatement():
                 return self._set(parsed)
             case ShowStatement():
@@ -427,13 +443,48 @@ class Session:
         lines += sql_lines(explained[-1].query)
         return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
 
-    def _query(self, statement: QueryStatement, parameters: QueryParameters) -> Result:
+    def _explain_workload(self, statement: WorkloadStatement) -> Result:
         with self._stoppable() as cancellation:
+            compiled = [self._request(query, QueryParameters()).compile_shown() for query in statement.queries]
+            workload = self._engine.workload(self._user, compiled, cancellation) if self._plans_together else None
+        queries = compiled if workload is None else workload.queries
+        joint = self._engine.quote(
+            self._user, [[query] for query in queries], reuse=self._settings.reuse is not Reuse.OFF
+        )
+        if statement.json:
+            told = json.dumps(workload_json(queries, workload, joint), ensure_ascii=False)
+            return Result("EXPLAIN", _JSON_PLAN_COLUMNS, [(told,)])
+        return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in workload_lines(queries, workload, joint)])
+
+    def _query(
+        self, statement: QueryStatement, parameters: QueryParameters, following: tuple[QueryStatement, ...] = ()
+    ) -> Result:
+        with self._stoppable() as cancellation:
+            bought = self._buy((statement, *following), cancellation) if following and self._plans_together else ()
             browsed = self._ask_catalog(statement, parameters, cancellation)
             if browsed is not None:
                 return browsed
             answer, pursuit = self._request(statement, parameters).answer(cancellation)
-        return self._result(answer, pursuit)
+        result = self._result(answer, pursuit)
+        return replace(result, notices=(*bought, *result.notices))
+
+    @property
+    def _plans_together(self) -> bool:
+        """Whether queries of one message are planned together: their answers may be derived, and no target is set."""
+        return self._settings.reuse is Reuse.DERIVED and self._settings.target_error is None
+
+    def _buy(self, queries: Sequence[QueryStatement], cancellation: Cancellation) -> tuple[Notice, ...]:
+        """Buy what queries in a row need, if that is cheaper together; what is refused ends the row."""
+        compiled: list[CompiledQuery] = []
+        with suppress(Error):
+            for query in queries:
+                compiled.append(self._request(query, QueryParameters()).compile_shown())
+        if len(compiled) < 2:
+            return ()
+        workload = self._engine.workload(self._user, compiled, cancellation)
+        if not workload.saves or self._engine.buy(self._user, workload, cancellation) is None:
+            return ()
+        return (Notice(workload_notice(workload)),) if self._settings.is_on("dpsql.notices") else ()
 
     @contextmanager
     def _stoppable(self) -> Iterator[Cancellation]:
@@ -542,7 +593,10 @@ class Session:
 
 def _parsed(sql: str) -> tuple[Statement, ...]:
     statements = parse(sql)
-    return tuple(Statement(one.sql, one, _explained_before(statements, at)) for at, one in enumerate(statements))
+    return tuple(
+        Statement(one.sql, one, _explained_before(statements, at), _following(statements, at))
+        for at, one in enumerate(statements)
+    )
 
 
 @lru_cache(maxsize=1000)
@@ -558,6 +612,18 @@ def _explained_before(statements: Sequence[ParsedStatement], at: int) -> tuple[Q
         return ()
     before = list(itertools.takewhile(lambda query: query is not None, reversed(queries[:at])))
     return tuple(query for query in reversed(before) if query is not None)
+
+
+def _following(statements: Sequence[ParsedStatement], at: int) -> tuple[QueryStatement, ...]:
+    """What follows right after the first query of several in a row; nothing for any other statement."""
+    if not isinstance(statements[at], QueryStatement) or (at and isinstance(statements[at - 1], QueryStatement)):
+        return ()
+    found: list[QueryStatement] = []
+    for one in statements[at + 1 :]:
+        if not isinstance(one, QueryStatement):
+            break
+        found.append(one)
+    return tuple(found)
 
 
 def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:

@@ -16,6 +16,7 @@ from dpsql.compiler.sql.statements import (
     ExecuteStatement,
     ExplainStatement,
     QueryStatement,
+    WorkloadStatement,
 )
 from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, LedgerUnavailable, QueryCanceled
 from dpsql.gateway.query_run import Description, Result
@@ -26,7 +27,14 @@ from dpsql.wire.metrics import Metrics
 from dpsql.wire.rate_limit import RateLimit
 
 _LOG: Final = logging.getLogger("dpsql.statement")
-_LIMITED: Final = (QueryStatement, ExplainStatement, ExecuteStatement, DeclareStatement, CopyStatement)
+_LIMITED: Final = (
+    QueryStatement,
+    ExplainStatement,
+    WorkloadStatement,
+    ExecuteStatement,
+    DeclareStatement,
+    CopyStatement,
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ Reference: Hay et al., Boosting the Accuracy of Differentially Private Histogram
     Kotsogiannis et al., PrivateSQL, 2019, for answers from noisy views.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
@@ -28,7 +28,7 @@ from dpsql.compiler.dialects.render import Renderer
 from dpsql.compiler.ir.conditions import TRUE, all_of, compared, constants, is_null
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, Scan, UnitScan
 from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
-from dpsql.compiler.ir.walk import operands
+from dpsql.compiler.ir.walk import fields_in, is_plain, operands, substitute
 from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.scope.tables import Catalog
@@ -106,11 +106,48 @@ def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
     keys: tuple[Expr, ...] | None = _all(known.get(key.text) for key in have.keys)
     if not told or keys is None:
         return None
+    return _by(asked, keys, told)
+
+
+def _by(asked: DescribedRelease, keys: tuple[Expr, ...], dropped: Container[Expr]) -> Release:
+    """A release by other keys, without some of its terms."""
     release = asked.release
-    rows = without(release.protected.relation, told)
+    rows = without(release.protected.relation, dropped)
     named = tuple(Field(-1 - place, key.type) for place, key in enumerate(keys))
     aggregate = replace(release.aggregate, input=rows, key_fields=named, keys=keys)
     return replace(release, protected=replace(release.protected, relation=rows), aggregate=aggregate)
+
+
+def union(asked: DescribedRelease, other: DescribedRelease) -> Release | None:
+    """The release by the keys of two, without the terms that only one of them has, whose columns become keys.
+
+    Guarantee: as `wider`: each row is in one group.
+    Assumes: as `wider`.
+    Reference: docs/mechanisms.md, "Workloads".
+
+    Args:
+        asked: The release whose cells it has.
+        other: The release whose keys are added.
+
+    Returns:
+        The release; None if they are of different families, or if it is the first one.
+    """
+    if asked.description.family != other.description.family:
+        return None
+    mine = {number: field for field, number in asked.numbers.items()}
+    columns: dict[Field, Expr] = {field: Column(mine[number]) for field, number in other.numbers.items()}
+    own = asked.description.terms & other.description.terms
+    dropped = tuple(term for term in asked.terms if asked.text(term) not in own)
+    theirs = tuple(term for term in other.terms if other.text(term) not in own)
+    if not all(map(is_plain, (*other.keys, *dropped, *theirs))):
+        return None
+    told = (*dropped, *(substitute(term, columns) for term in theirs))
+    tested = sorted({field for term in told for field in fields_in(term)}, key=lambda field: field.number)
+    wanted = (*asked.keys, *(substitute(key, columns) for key in other.keys), *map(Column, tested))
+    keys = tuple({asked.text(key): key for key in wanted}.values())
+    if len(keys) == len(asked.keys) and not dropped:
+        return None
+    return _by(asked, keys, dropped)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ Rule 2: the first word determines the kind of statement; unknown ones are refuse
 Rule 3: JOIN without ON or USING, and LIMIT with two numbers, are refused, as in PostgreSQL; the parser reads both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -19,7 +20,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.compiler.sql.commands import command
 from dpsql.compiler.sql.postgres_syntax import TooManyNodes, read_both, read_catalog_tree, read_tree, tokens_of
-from dpsql.compiler.sql.statements import QUERY_WORDS, EmptyStatement, ExplainStatement, QueryStatement, Statement
+from dpsql.compiler.sql.statements import (
+    QUERY_WORDS,
+    EmptyStatement,
+    ExplainStatement,
+    QueryStatement,
+    Statement,
+    WorkloadStatement,
+)
 from dpsql.errors import InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.limits.trial import Trial
 
@@ -167,9 +175,10 @@ _STATEMENTS = frozenset(
 )
 """What statements of PostgreSQL and DuckDB begin with that are not supported; other words begin none."""
 _OFF = frozenset({"OFF", "FALSE", "0"})
+_ON = frozenset({"", "ON", "TRUE", "1"})
 _OPTIONS = {
     "FORMAT": frozenset({"TEXT", "JSON"}),
-    **dict.fromkeys(("VERBOSE", "COSTS", "SUMMARY"), _OFF | {"", "ON", "TRUE", "1"}),
+    **dict.fromkeys(("VERBOSE", "COSTS", "SUMMARY", "WORKLOAD"), _OFF | _ON),
     **dict.fromkeys(("ANALYZE", "BUFFERS", "GENERIC_PLAN", "MEMORY", "SERIALIZE", "SETTINGS", "TIMING", "WAL"), _OFF),
 }
 """What each option of EXPLAIN may be: what is told, or off."""
@@ -198,7 +207,30 @@ def parse(sql: str) -> tuple[Statement, ...]:
         raise LimitExceeded(
             f"more than {MAX_STATEMENTS} statements in one text", hint="Send fewer statements at a time."
         )
-    return tuple(_statement(sql, group) for group in filled) or (EmptyStatement(),)
+    return _with_workloads(_statement(sql, group) for group in filled) or (EmptyStatement(),)
+
+
+def _with_workloads(statements: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Statements in which EXPLAIN (WORKLOAD) has all queries that follow it.
+
+    Raises:
+        UnsupportedQuery: It has one query only.
+    """
+    found: list[Statement] = []
+    for each in statements:
+        last = found[-1] if found else None
+        if isinstance(last, WorkloadStatement) and isinstance(each, QueryStatement):
+            found[-1] = replace(last, queries=(*last.queries, each), sql=f"{last.sql}; {each.sql}")
+        else:
+            found.append(each)
+    for each in found:
+        if isinstance(each, WorkloadStatement) and len(each.queries) < 2:
+            raise UnsupportedQuery(
+                "EXPLAIN (WORKLOAD) needs several queries in one message; in psql, separate them by \\;",
+                hint="Write: EXPLAIN (WORKLOAD) SELECT * FROM dpsql.budget; SELECT * FROM dpsql.columns",
+                position=each.queries[0].offset + 1,
+            )
+    return tuple(found)
 
 
 def parse_query(statement: QueryStatement) -> exp.Query:
@@ -381,12 +413,12 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
     )
 
 
-def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
+def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement | WorkloadStatement:
     words = [token.text.upper() for token in tokens]
-    at, json = 1, False
+    at, json, workload = 1, False, False
     if words[1:2] == ["("] and words[2:3] and words[2] not in QUERY_WORDS:
         at = words.index(")") + 1 if ")" in words else len(words)
-        json = _explain_options(words[2 : at - 1], tokens[2].start + 1)
+        json, workload = _explain_options(words[2 : at - 1], tokens[2].start + 1)
     if words[at : at + 1] == [] or words[at] not in QUERY_WORDS:
         raise UnsupportedQuery(
             "EXPLAIN must be followed by a query, without ANALYZE",
@@ -394,17 +426,18 @@ def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
             position=tokens[0].start + 1,
         )
     inner = sql[tokens[at].start : tokens[-1].end + 1]
-    return ExplainStatement(QueryStatement(inner, tokens[at].start), text, json)
+    query = QueryStatement(inner, tokens[at].start)
+    return WorkloadStatement((query,), text, json) if workload else ExplainStatement(query, text, json)
 
 
-def _explain_options(words: list[str], position: int) -> bool:
-    """Return whether the options of EXPLAIN request JSON.
+def _explain_options(words: list[str], position: int) -> tuple[bool, bool]:
+    """Return whether the options of EXPLAIN request JSON, and whether a workload is explained.
 
     Raises:
         UnsupportedQuery: An option is not supported.
     """
-    options = " ".join(words).split(" , ")
-    for option in options:
+    found: dict[str, str] = {}
+    for option in " ".join(words).split(" , "):
         name, _, value = option.partition(" ")
         if value not in _OPTIONS.get(name, ()):
             raise UnsupportedQuery(
@@ -412,4 +445,5 @@ def _explain_options(words: list[str], position: int) -> bool:
                 hint="Write: EXPLAIN (FORMAT JSON) SELECT * FROM dpsql.columns",
                 position=position,
             )
-    return "FORMAT JSON" in options
+        found[name] = value
+    return found.get("FORMAT") == "JSON", found.get("WORKLOAD") in _ON

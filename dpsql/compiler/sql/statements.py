@@ -29,6 +29,15 @@ class ExplainStatement:
 
 
 @dataclass(frozen=True)
+class WorkloadStatement:
+    """EXPLAIN (WORKLOAD) of all queries that follow in the text; `json` is true for FORMAT JSON."""
+
+    queries: tuple[QueryStatement, ...]
+    sql: str
+    json: bool = False
+
+
+@dataclass(frozen=True)
 class SetStatement:
     """SET name = value; value is None for DEFAULT, and `local` is true for SET LOCAL."""
 
@@ -197,6 +206,7 @@ class EmptyStatement:
 Statement = (
     QueryStatement
     | ExplainStatement
+    | WorkloadStatement
     | SetStatement
     | ShowStatement
     | ResetStatement

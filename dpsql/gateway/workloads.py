@@ -1,0 +1,283 @@
+"""workloads: plans the releases of several queries together, where that costs less than one query after another.
+
+The queries of one message are known together. A release from which several of them are derived can be cheaper than a
+release for each: counts under seven filters are cells of one release by the filtered column. Releases are chosen
+greedily: each time the one that saves most, among the queries' own releases and the unions of two, each at the price
+at which those that it answers are exact enough. Afterwards each query is answered as always from what the user has.
+
+Rule 1: the choice depends on queries, settings, policy, public tables and the user's releases, never on noisy values.
+Rule 2: each answer is as exact as if its query were sent alone; `Derivations` decides that.
+Rule 3: a plan that does not cost less is not used.
+
+Guarantee: none is needed: each release is planned, verified, charged and stored like any other release.
+Assumes: nothing for privacy. For the price, that all of it is charged before the first query is answered.
+Reference: Harinarayan, Rajaraman & Ullman, Implementing Data Cubes Efficiently, 1996, for the greedy choice of views.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+from itertools import permutations
+from math import sqrt
+
+from dpsql.backends.backend import PublicRows
+from dpsql.compiler.canonical.descriptions import DescribedRelease
+from dpsql.compiler.derivation.derivation import union
+from dpsql.compiler.ir.nodes import Release, Sort
+from dpsql.compiler.plan.bounded_releases import public_read
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.errors import Error, GuaranteeMismatch
+from dpsql.gateway.derivations import Derivations, PlannedSource, ReleaseSearch
+from dpsql.gateway.prices import Cost, together
+from dpsql.gateway.release import listed_groups
+from dpsql.privacy.accounting import Limit, Spent
+from dpsql.privacy.conversion import decimal
+
+MOST_QUERIES = 20
+"""Queries that are planned together: the first ones of a message."""
+_MOST_UNIONS = 12
+"""Unions of two releases that are tried: those of most pairs."""
+_MOST_GROUPS = 10_000
+"""Groups of a release that is planned together with others, which bounds the time that it takes."""
+_PRICES = Context(prec=3, rounding=ROUND_CEILING)
+"""Prices of three digits, as those of other bought releases."""
+
+_Wanted = tuple[CompiledQuery, PlannedRelease, DescribedRelease]
+"""A release that a query needs."""
+
+
+@dataclass(frozen=True)
+class AnsweredQueries:
+    """Queries as they are answered one after another, by their places, and what is bought for all of them."""
+
+    queries: Mapping[int, CompiledQuery]
+    bought: tuple[PlannedRelease, ...]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Several queries and the releases that are bought for them.
+
+    Attributes:
+        queries: The queries, over these releases and those that the user has.
+        bought: What is bought.
+        cost: What that costs.
+        alone: What the same queries cost one after another: more, or the same if they are not planned together.
+    """
+
+    queries: tuple[CompiledQuery, ...]
+    bought: tuple[PlannedRelease, ...]
+    cost: Cost
+    alone: Cost
+
+    @property
+    def saves(self) -> bool:
+        """Whether the queries are planned together."""
+        return self.cost.epsilon < self.alone.epsilon
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A release that may be bought.
+
+    Attributes:
+        query: The query whose cells it has.
+        release: The release.
+        source: The same as it is planned at the price of that query's own release.
+        ratios: By the keys of the releases that it answers: how many times the allowed squared error it has.
+    """
+
+    query: CompiledQuery
+    release: Release
+    source: PlannedSource
+    ratios: Mapping[str, Fraction]
+
+
+@dataclass(frozen=True)
+class WorkloadPlanner:
+    """Plans queries together.
+
+    Attributes:
+        derivations: Finds what answers a query.
+        search: Who asks, and what stops it.
+        limit: The limit of the user's budget.
+        may_read: Tells whether each release of a query costs enough to be read.
+        listed: Reads the groups of a release, which are public.
+        sources: What is known of releases, by their keys; None if they have too many groups.
+    """
+
+    derivations: Derivations
+    search: ReleaseSearch
+    limit: Limit
+    may_read: Callable[[CompiledQuery], bool]
+    listed: Callable[[PublicRead], PublicRows]
+    sources: dict[str, PlannedSource | None] = field(default_factory=dict)
+
+    def plan(self, queries: Sequence[CompiledQuery]) -> Workload:
+        """Plan queries together, or one after another if that is not cheaper."""
+        first = {place: query for place, query in enumerate(queries[:MOST_QUERIES]) if self._may_share(query)}
+        alone = self.answered(first)
+        found, members = alone, [query for place, query in first.items() if alone.queries[place].bought]
+        if len(members) > 1:
+            plans = (self.answered(self.finest_first(first), each) for each in self._chosen(members))
+            found = min((alone, *plans), key=lambda each: self._cost(each.bought).epsilon)
+        answered = tuple(found.queries.get(place, query) for place, query in enumerate(queries))
+        return Workload(answered, found.bought, self._cost(found.bought), self._cost(alone.bought))
+
+    def answered(self, queries: Mapping[int, CompiledQuery], chosen: Iterable[PlannedSource] = ()) -> AnsweredQueries:
+        """Answer queries one after another from what the user has, the chosen releases, and what earlier ones buy."""
+        ahead = {each.release.key: each for each in chosen}
+        found: dict[int, CompiledQuery] = {}
+        for place, query in queries.items():
+            self.search.cancellation.check()
+            now = replace(self.search, ahead=ahead)
+            derived = self.derivations.derived(now, query)
+            bought = self._bought(now, derived) if derived is not None and self.may_read(derived) else None
+            if derived is None or bought is None:
+                derived, bought = query, self._bought(now, query) or {}
+            found[place] = derived
+            ahead = ahead | bought
+        used = {planned.key for query in found.values() for planned in query.bought}
+        return AnsweredQueries(found, tuple(each.release for key, each in ahead.items() if key in used))
+
+    def finest_first(self, queries: Mapping[int, CompiledQuery]) -> dict[int, CompiledQuery]:
+        """Sort queries by their groups: coarse groups are derived from fine ones, as far as these are exact enough."""
+
+        def groups(place: int) -> int:
+            return sum(source.groups for source in map(self._source, queries[place].releases) if source is not None)
+
+        return {place: queries[place] for place in sorted(queries, key=groups, reverse=True)}
+
+    def offers(self, members: Iterable[CompiledQuery]) -> list[Offer]:
+        """Return the releases among which is chosen: those of the queries, and unions of two of them."""
+        wanted = list(self._wanted(members))
+        made = [(query, each.release, self._source(planned)) for query, planned, each in wanted]
+        for query, release, like in _unions(wanted):
+            made.append((query, release, self._at(query, release, self._cost((like,)).epsilon)))
+        offers = (Offer(query, release, each, self._ratios(each, wanted)) for query, release, each in made if each)
+        return [each for each in offers if len(each.ratios) > 1]
+
+    def scaled(self, offer: Offer, ratio: Fraction) -> PlannedSource | None:
+        """An offer at the price that divides its squared error by a ratio; None if it may not cost so much."""
+        if ratio == 1:
+            return offer.source
+        epsilon = self._cost((offer.source.release,)).epsilon * Fraction(sqrt(ratio))
+        return self._at(offer.query, offer.release, epsilon)
+
+    def _chosen(self, members: Sequence[CompiledQuery]) -> Iterator[list[PlannedSource]]:
+        """Choose the release that saves most, again and again; what it answers is not bought by itself.
+
+        Yields:
+            The releases at the prices at which they are exact enough by themselves; the same at the prices of the
+            queries that they are made of, so that what is missing is bought for others; and none.
+        """
+        left = {planned.key: self._weight(planned) for _, planned, _ in self._wanted(members)}
+        offers = self.offers(members)
+        chosen: list[tuple[Offer, PlannedSource]] = []
+        while (best := max(self._savings(offers, left), key=lambda each: each[0], default=None)) is not None:
+            saved, offer, ratio = best
+            if saved <= 0:
+                break
+            source = self.scaled(offer, ratio)
+            if source is None:
+                offers.remove(offer)
+                continue
+            chosen.append((offer, source))
+            left = {key: each for key, each in left.items() if offer.ratios.get(key, ratio + 1) > ratio}
+        yield [source for _, source in chosen]
+        yield [offer.source for offer, _ in chosen]
+        yield []
+
+    def _savings(
+        self, offers: Iterable[Offer], left: Mapping[str, Fraction]
+    ) -> Iterator[tuple[Fraction, Offer, Fraction]]:
+        """Yield what each offer saves, at each price at which it is exact enough for one release more."""
+        for offer in offers:
+            own = self._weight(offer.source.release)
+            ratios = {key: ratio for key, ratio in offer.ratios.items() if key in left}
+            for ratio in dict.fromkeys(ratios.values()):
+                price = own * (ratio if self.limit.accountant.shares_rho else Fraction(sqrt(ratio)))
+                yield sum(left[key] for key, each in ratios.items() if each <= ratio) - price, offer, ratio
+
+    def _wanted(self, members: Iterable[CompiledQuery]) -> Iterator[_Wanted]:
+        """Yield the releases that queries need and that the user lacks, each once."""
+        known: set[str] = set()
+        for query in members:
+            held = self.derivations.held(self.search, query.releases)
+            for planned, has in zip(query.releases, held, strict=True):
+                if not has and planned.key not in known and planned.described is not None:
+                    known.add(planned.key)
+                    yield query, planned, planned.described
+
+    def _ratios(self, source: PlannedSource, wanted: Iterable[_Wanted]) -> dict[str, Fraction]:
+        found: dict[str, Fraction] = {}
+        for query, planned, _ in wanted:
+            self.search.cancellation.check()
+            own = planned.key == source.release.key
+            ratio = Fraction(1) if own else self.derivations.ratio(self.search, planned, source)
+            if ratio is not None:
+                found[planned.key] = max(ratio / query.max_error_ratio**2, Fraction(1))
+        return found
+
+    def _may_share(self, query: CompiledQuery) -> bool:
+        """Whether a query can be planned with others: each of its releases may answer others, or be derived of them."""
+        if not query.releases or query.wide_totals or not query.max_error_ratio:
+            return False
+        return all(each.described is not None and self._source(each) is not None for each in query.releases)
+
+    def _bought(self, search: ReleaseSearch, query: CompiledQuery) -> dict[str, PlannedSource] | None:
+        """What a query buys, by its keys; None if a release has too many groups."""
+        held = self.derivations.held(search, query.bought)
+        lacking = [planned for planned, has in zip(query.bought, held, strict=True) if not has]
+        found = {planned.key: source for planned in lacking if (source := self._source(planned)) is not None}
+        return found if len(found) == len(lacking) else None
+
+    def _at(self, query: CompiledQuery, release: Release, epsilon: Fraction) -> PlannedSource | None:
+        """Plan a release alone at a price; None if that is not possible, or if a query may not cost so much."""
+        price = Fraction(decimal(epsilon, _PRICES))
+        if query.planned is None or price > self.search.catalog.role.query.max_epsilon:
+            return None
+        try:
+            (planned,) = query.planned(price, release, ()).releases
+        except GuaranteeMismatch:
+            raise
+        except Error:
+            return None
+        return self._source(planned)
+
+    def _source(self, planned: PlannedRelease) -> PlannedSource | None:
+        """A release with its groups; None if it has too many."""
+        if planned.key not in self.sources:
+            enumeration, rows = planned.query.tree.enumeration, None
+            if enumeration is not None:
+                some = Sort(enumeration.relation, enumeration.relation.fields, (), _MOST_GROUPS + 1, 0)
+                rows = self.listed(public_read(some, "q0", self.search.catalog))
+            few = rows is None or rows.count <= _MOST_GROUPS
+            self.sources[planned.key] = PlannedSource(planned, listed_groups(planned, rows)) if few else None
+        return self.sources[planned.key]
+
+    def _weight(self, planned: PlannedRelease) -> Fraction:
+        """The price of a release in a currency in which prices add up."""
+        epsilon = self._cost((planned,)).epsilon
+        return epsilon**2 if self.limit.accountant.shares_rho else epsilon
+
+    def _cost(self, bought: Iterable[PlannedRelease]) -> Cost:
+        return together(self.limit, [Spent.zero().add(event for planned in bought for event in planned.events)])
+
+
+def _unions(wanted: Sequence[_Wanted]) -> Iterator[tuple[CompiledQuery, Release, PlannedRelease]]:
+    """Yield unions of two releases, each once, those of most pairs first, with the release whose cells they have."""
+    found: dict[object, tuple[CompiledQuery, Release, PlannedRelease]] = {}
+    pairs: Counter[object] = Counter()
+    for (query, planned, mine), (_, _, other) in permutations(wanted, 2):
+        release = union(mine, other)
+        if release is None:
+            continue
+        keys = frozenset(map(mine.text, release.aggregate.keys))
+        terms = mine.description.terms & other.description.terms
+        same = mine.description.family, terms, keys, mine.description.cell_texts
+        pairs[same] += 1
+        found.setdefault(same, (query, release, planned))
+    yield from (found[same] for same, _ in pairs.most_common(_MOST_UNIONS))
