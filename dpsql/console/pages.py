@@ -20,7 +20,7 @@ from dpsql.console.facts import DAYS, Health, Holding, PageFacts
 from dpsql.console.health import GatewayHealth
 from dpsql.console.pace import WEEK, Pace
 from dpsql.console.search import SORTS, Search, part
-from dpsql.console.spending_history import OWNER, Day, Paid
+from dpsql.console.spending_history import OWNER, Day, Paid, Served
 from dpsql.errors import reasons
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
 from dpsql.gateway.system_relations import budget_note, times
@@ -183,7 +183,14 @@ def _charge(paid: Paid, limit: Limit) -> str:
     costs = ", ".join(f"{name} {_number(value)}" for name, value in prices if value)
     releases = f"release {', '.join(map(str, paid.releases))}"
     made = "" if paid.fresh != Spent.zero() else "; another user's answer, handed out"
-    return f"{_moment(paid.at)}: {costs}; record {paid.number}, {releases}{made}"
+    more = f"; together with release {', '.join(map(str, paid.combined))}" if paid.combined else ""
+    return f"{_moment(paid.at)}: {costs}; record {paid.number}, {releases}{more}{made}"
+
+
+def _served(each: Served) -> str:
+    """When and how often another query was answered from releases of a charge."""
+    times_text = f", {each.answers} times" if each.answers > 1 else ""
+    return f"{_moment(each.at)}: from release {', '.join(map(str, each.releases))}{times_text}"
 
 
 def _policy(policy: Policy) -> Mapping[str, str]:
@@ -288,6 +295,13 @@ TEMPLATES.globals |= {
         "drawn": _drawn,
         "share": _share,
     },
-    **{"day_text": _day_text, "askers": _askers, "charge_text": _charge, "policy_text": _policy, "table_text": _table},
+    **{
+        "day_text": _day_text,
+        "askers": _askers,
+        "charge_text": _charge,
+        "served_text": _served,
+        "policy_text": _policy,
+        "table_text": _table,
+    },
     **{"limits_text": limits_text, "keys_text": keys_text, "fraction": Fraction},
 }

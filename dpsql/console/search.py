@@ -12,13 +12,16 @@ from fractions import Fraction
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from dpsql.console.spending_history import Paid
+from dpsql.console.spending_history import Paid, Served
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BoundDrop
 from dpsql.privacy.accounting import Limit, Spent, asked_epsilon
 
 ON_A_PAGE: Final = 25
 """So many queries are shown at a time."""
+
+_MOST_SERVED: Final = 10
+"""Other queries that are shown of each."""
 
 _EXAMPLE: Final = "/?user=ana&day=2026-01-31&find=visits&sort=dearest&page=2"
 _PAGE: Final = re.compile("[1-9][0-9]{0,5}")
@@ -131,6 +134,12 @@ class AskedQuery:
     def fresh(self) -> Spent:
         """Return the total cost for the cap."""
         return _together([paid.fresh for paid in self.charges])
+
+    @property
+    def served(self) -> tuple[Served, ...]:
+        """Return other queries that were answered from its releases, newest first."""
+        found = [each for paid in self.charges for each in paid.served]
+        return tuple(sorted(found, key=lambda each: each.at, reverse=True)[:_MOST_SERVED])
 
     @property
     def epsilon(self) -> Fraction:

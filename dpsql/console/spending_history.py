@@ -23,6 +23,9 @@ from dpsql.privacy.cost import Event
 
 OWNER: Final = ""
 """Stands for the data owner, whose looks are charged to the cap alone, among the users of a day."""
+_MOST_SERVED: Final = 10
+"""Other queries that are kept of each charge, the newest; of each the beginning."""
+_BEGINNING: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,23 @@ NOTHING: Final = Day(0, Spent.zero())
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """Another query of the same user that was answered from releases of a charge, alone or with others.
+
+    Attributes:
+        at: When it was answered last.
+        sql: The beginning of the query.
+        releases: Numbers of these releases.
+        answers: How often it was answered from them.
+    """
+
+    at: datetime
+    sql: str
+    releases: tuple[int, ...]
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
 class Paid:
     """A charge to a user.
 
@@ -59,6 +79,8 @@ class Paid:
         fresh: What the cap paid: the part that was made for this charge, and is not another user's release.
         releases: Numbers of its releases.
         dropped: What bounds dropped of its answer, where that was told.
+        combined: Numbers of the earlier releases that its answer is also made of.
+        served: The newest other queries that were answered from its releases, oldest first.
     """
 
     number: int
@@ -70,6 +92,8 @@ class Paid:
     fresh: Spent
     releases: tuple[int, ...]
     dropped: tuple[BoundDrop, ...] = ()
+    combined: tuple[int, ...] = ()
+    served: tuple[Served, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,6 +194,7 @@ class SpendingHistory:
             _merge(self._days[budget], {day: Day(1, _cost(events))})
         if kind in ("charge", "reuse"):
             self._again.update({self._payer[each] for each in body["reused"] if each in self._payer})
+            self._serve(moment(record["at"]), body["sql"], body["reused"])
         if kind == "charge":
             self._keep(_paid(record))
         if "dropped" in body:
@@ -177,6 +202,17 @@ class SpendingHistory:
             if charge in self._paid:
                 dropped = tuple(BoundDrop(*each) for each in body["dropped"])
                 self._paid[charge] = replace(self._paid[charge], dropped=dropped)
+
+    def _serve(self, at: datetime, sql: str, releases: Iterable[int]) -> None:
+        """Note the charges whose releases a query was answered from, other than those of the same text."""
+        by_charge: defaultdict[int, list[int]] = defaultdict(list)
+        for release in releases:
+            if release in self._payer:
+                by_charge[self._payer[release]].append(release)
+        for number, used in by_charge.items():
+            paid = self._paid[number]
+            if paid.sql != sql:
+                self._paid[number] = replace(paid, served=_with(paid.served, Served(at, _begun(sql), tuple(used), 1)))
 
     def _keep(self, paid: Paid) -> None:
         """Keep a charge, and forget the oldest where there is too much."""
@@ -213,7 +249,20 @@ def _paid(record: Mapping[str, Any]) -> Paid:
         _cost(tuple(event for each in events.values() for event in each)),
         _cost(tuple(event for each in made for event in events[each])),
         tuple(events),
+        combined=tuple(body["reused"]),
     )
+
+
+def _with(served: tuple[Served, ...], more: Served) -> tuple[Served, ...]:
+    """The newest queries, of which one is answered now, perhaps again."""
+    same = [each for each in served if (each.sql, each.releases) == (more.sql, more.releases)]
+    others = [each for each in served if each not in same]
+    answers = more.answers + sum(each.answers for each in same)
+    return (*others, replace(more, answers=answers))[-_MOST_SERVED:]
+
+
+def _begun(sql: str) -> str:
+    return sql if len(sql) <= _BEGINNING else f"{sql[:_BEGINNING]} …"
 
 
 @lru_cache(maxsize=4096)

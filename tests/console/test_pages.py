@@ -4,7 +4,7 @@ import re
 import shutil
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from html import escape as escape_html
 from math import inf
@@ -19,6 +19,7 @@ from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
 from dpsql.console.pace import Pace
 from dpsql.console.pages import TEMPLATES, login_page, overview, trouble_page
 from dpsql.console.search import ON_A_PAGE, Search
+from dpsql.console.spending_history import Served
 from dpsql.ledger import BoundDrop, BudgetScope, Holder, Reading, SqliteLedger, VerifyReport, open_ledger
 from dpsql.policy import load_policy
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, table_facts
@@ -334,6 +335,19 @@ def test_a_long_query_shows_its_beginning_and_opens(facts: PageFacts) -> None:
 def test_many_charges_of_one_query_are_cut(facts: PageFacts) -> None:
     page = shown_query(facts, charges=facts.found.questions[0].charges * 60)
     assert "60 charges" in page and "… and 10 older ones" in page and page.count("; record ") == 50
+
+
+def test_what_releases_served_is_named(facts: PageFacts) -> None:
+    assert "releases served" not in shown_query(facts)
+    (asked, *_) = facts.found.questions
+    served = tuple(Served(NOW - timedelta(days=5 - day), f"SELECT {day} < 2", (7, 9), day) for day in (1, 2))
+    paid = replace(asked.charges[0], served=served, combined=(3, 4))
+    page = shown_query(facts, charges=(paid,))
+    assert "its releases served 2 other queries" in page
+    assert "<li>2026-01-15 13:00: from release 7, 9, 2 times: <code>SELECT 2 &lt; 2</code></li>" in page
+    assert page.index("SELECT 2 &lt;") < page.index("SELECT 1 &lt;")
+    assert "<li>2026-01-14 13:00: from release 7, 9: <code>SELECT 1 &lt; 2</code></li>" in page
+    assert "; together with release 3, 4" in page
 
 
 EVILS = st.text(max_size=30) | st.sampled_from(

@@ -4,7 +4,7 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import date
+from datetime import date, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import pytest
 
 from dpsql.console.background import Background
 from dpsql.console.spending_history import OWNER, SpendingHistory
+from dpsql.gateway.session import Session
 from dpsql.ledger.ledger import Ledger
 from dpsql.privacy.accounting import Spent
+from tests.conftest import MakeEngine
 from tests.ledger.world import SQL, Clock, charge_only, gaussian, laplace, opened, peopled, policy, request
 from tests.waiting import wait_for
 
@@ -93,6 +95,42 @@ def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: Ledg
     charge_only(ledger, "ana", POLICY, [request("a")], sql="7")  # of a charge that is not kept any more
     later = history.read(ledger)
     assert ([paid.sql for paid, _ in later.paid], later.older) == (["2", "3", "6"], 1)
+
+
+def test_charges_name_the_other_queries_that_they_served(ledger: Ledger, clock: Clock) -> None:
+    def ask(keys: str, sql: str) -> None:
+        for release in charge_only(ledger, "ana", POLICY, [request(key) for key in keys], sql=sql).releases:
+            if release.payload is None:
+                ledger.store(release.release_id, b"cells")
+
+    ask("ab", "whole")
+    clock.move(days=1)
+    ask("ab", "whole")  # the same query again is no other one
+    ask("b", "part")
+    ask("b", "part")
+    ask("abc", "more")  # paid for in part
+    whole, more = (paid for paid, _ in SpendingHistory().read(ledger).paid)
+    assert [(each.sql, each.releases, each.answers) for each in whole.served] == [
+        ("part", (2,), 2),
+        ("more", (1, 2), 1),
+    ]
+    assert {str(each.at.date()) for each in whole.served} == {str((whole.at + timedelta(days=1)).date())}
+    assert (more.combined, more.served, whole.combined) == ((1, 2), (), ())
+    for number in range(12):
+        ask("a", f"{number} {'long ' * 100}")
+    (whole, _), *_ = SpendingHistory().read(ledger).paid
+    assert [each.sql.split()[0] for each in whole.served] == [str(number) for number in range(2, 12)]
+    assert max(len(each.sql) for each in whole.served) < 170
+
+
+def test_a_query_that_is_derived_is_named_by_its_release(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    engine = make_engine(clinic_policy)
+    session = Session(engine, "ana")
+    by_sex, women = "SELECT sex, COUNT(*) FROM patients GROUP BY sex", "SELECT COUNT(*) FROM patients WHERE sex = 'F'"
+    for sql in (by_sex, women):
+        session.execute(session.parse(sql)[0])
+    ((paid, again),) = SpendingHistory().read(engine.ledger).paid
+    assert (paid.sql, again, [(each.sql, each.releases) for each in paid.served]) == (by_sex, 1, [(women, (1,))])
 
 
 def test_a_day_without_a_pure_price_has_none(ledger: Ledger) -> None:
