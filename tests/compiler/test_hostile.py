@@ -68,6 +68,12 @@ REFUSED = {
         + ") SELECT 1 FROM t AS a JOIN t AS b ON TRUE",
     ),
     "many joins": ("0A000", "SELECT 1 FROM doctors d" + "".join(f" JOIN doctors d{i} ON TRUE" for i in range(100))),
+    "many joins in a release": (
+        "0A000",
+        "SELECT n FROM (SELECT COUNT(*) AS n FROM patients p"
+        + "".join(f" JOIN patients p{i} ON p{i}.patient_id = p.patient_id" for i in range(65))
+        + ") AS t",
+    ),
     "a recursive query that branches": (
         "54001",
         "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL (SELECT n FROM t"
@@ -154,6 +160,9 @@ ANSWERED = {
     "many columns": "SELECT " + ", ".join(f"1 AS c{i}" for i in range(2_000)),
     "a UNION of many": " UNION ALL ".join(["SELECT 1"] * 200),
     "a UNION of people": f"SELECT COUNT(*) FROM ({' UNION ALL '.join(['SELECT age FROM patients'] * 100)}) AS t",
+    "a query of WITH that is named sixty times": "WITH t AS (SELECT v.cost FROM visits v JOIN patients p USING (patient_id) "
+    "JOIN doctors d USING (doctor_id) JOIN icd10 i ON i.code = v.icd JOIN prescriptions r USING (visit_id)) "
+    + " UNION ALL ".join(f"SELECT COUNT(*) FROM t WHERE cost > {i}" for i in range(60)),
     "a name that is SQL": 'SELECT COUNT(*) AS "x"" FROM patients; DROP TABLE patients; --" FROM patients',
     "a constant that is SQL": COUNT + "city = '''; DROP TABLE patients; --'",
 }

@@ -4,7 +4,7 @@ Rule 1: every clause of a node is handled or refused by name; none is dropped.
 Rule 2: rows of a protected relation never reach the output.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,18 +15,20 @@ from dpsql.compiler.ir.nodes import (
     Column,
     Expr,
     Field,
+    Join,
     Literal,
     Project,
     Protected,
     Public,
     Relation,
+    Release,
     Released,
     SetOperation,
     Sort,
     UnitScan,
     Values,
 )
-from dpsql.compiler.ir.walk import inputs, nodes
+from dpsql.compiler.ir.walk import expressions, inputs, nodes, relations_in
 from dpsql.compiler.relations.clauses import Clauses, select_list
 from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of, without_rows
 from dpsql.compiler.relations.filtering import Filtering
@@ -49,8 +51,11 @@ from dpsql.errors import Error, InvalidSyntax, PolicyViolation, UndefinedTable, 
 from dpsql.sqltypes import SqlType
 
 MAX_RELATIONS = 256
+"""Subqueries and tables as written: each query of WITH counts once."""
+MAX_EXPANDED = 1_024
+"""Subqueries and tables where each name of WITH is replaced by its query, as engines see them."""
 MAX_JOINS = 64
-"""Engines take more time for each further join than for all before it."""
+"""Joins of one engine query, or of one side of a UNION: engines take more time for each than for all before it."""
 MAX_COMPUTED_ROWS = 100
 
 
@@ -69,12 +74,17 @@ def lower(
     if catalog.policy.dataset.preview == "synthetic" and (shown := _preview(lowerer, tree)) is not None:
         return shown, lowerer.clauses.fields
     try:
-        lowered = replace(lowerer, relations=0, joins=0).query(tree, {})
+        lowered = replace(lowerer, relations=0, expanded=0).query(tree, {})
     except UnsupportedQuery:
-        columns = _columns_alone(replace(lowerer, relations=0, joins=0), tree)
+        columns = _columns_alone(replace(lowerer, relations=0, expanded=0), tree)
         if columns is None:
             raise
         return columns, lowerer.clauses.fields
+    if max(map(_joins, _engine_queries(lowered.relation))) > MAX_JOINS:
+        raise UnsupportedQuery(
+            f"a query may have at most {MAX_JOINS} joins and subqueries in expressions on each side of a UNION",
+            position=lowerer.clauses.at(tree),
+        )
     if isinstance(lowered.status, Protected):
         if not has_no_rows(lowered.relation):
             raise _rows_refused(lowerer.clauses, lowered, tree)
@@ -141,8 +151,8 @@ class QueryLowerer:
 
     clauses: Clauses
     relations: int = 0
-    joins: int = 0
-    _sizes: dict[tuple[tuple[str, Field], ...], tuple[int, int]] = field(default_factory=dict)
+    expanded: int = 0
+    _sizes: dict[tuple[tuple[str, Field], ...], int] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Lowered], outer: Scope | None = None) -> Lowered:
         """Lower SELECT, VALUES, a set operation, or one of these in parentheses.
@@ -167,18 +177,19 @@ class QueryLowerer:
             return self._select(node, ctes, outer)
         raise UnsupportedQuery(f"{node.key.upper()} is not a query", position=self.clauses.at(node))
 
-    def _count(self, node: exp.Expr, added: int = 1, joined: int = 0) -> None:
-        """Count relations and joins after every CTE is inlined: each reference to a CTE repeats its joins."""
-        self.relations += added
-        self.joins += joined
-        if self.joins > MAX_JOINS:
-            raise UnsupportedQuery(
-                f"a query may have at most {MAX_JOINS} joins and subqueries in expressions",
-                position=self.clauses.at(node),
-            )
+    def _count(self, node: exp.Expr, written: int = 1, expanded: int = 1) -> None:
+        """Count a subquery or table; a name of WITH is one as written, and expands to those of its query."""
+        self.relations += written
+        self.expanded += expanded
         if self.relations > MAX_RELATIONS:
             raise UnsupportedQuery(
                 f"a query may have at most {MAX_RELATIONS} subqueries and tables", position=self.clauses.at(node)
+            )
+        if self.expanded > MAX_EXPANDED:
+            raise UnsupportedQuery(
+                f"a query may have at most {MAX_EXPANDED:,} subqueries and tables "
+                "where each name of WITH is replaced by its query",
+                position=self.clauses.at(node),
             )
 
     def _with(self, node: exp.Expr, ctes: Mapping[str, Lowered], outer: Scope | None) -> Mapping[str, Lowered]:
@@ -190,13 +201,13 @@ class QueryLowerer:
         for cte in with_.expressions:
             refuse_other_arguments(cte, "this", "alias", "materialized", offset=self.clauses.offset)
             name = identifier(cte.args["alias"].this)
-            before = self.relations, self.joins
+            before = self.expanded
             if with_.args.get("recursive") and names_itself(cte):
                 query = partial(self.query, outer=outer)
                 known[name] = recursive(self.clauses, cte, known, query)
             else:
                 known[name] = renamed(self.clauses, self.query(cte.this, known, outer), cte.args["alias"])
-            self._sizes[known[name].columns] = self.relations - before[0], self.joins - before[1]
+            self._sizes[known[name].columns] = self.expanded - before
         return known
 
     # FROM
@@ -248,7 +259,7 @@ class QueryLowerer:
                 position=self.clauses.at(node),
             )
         if schema is None and name in ctes:
-            self._count(node, *self._sizes.get(ctes[name].columns, (0, 0)))  # a recursive query reads its own rows
+            self._count(node, 0, self._sizes.get(ctes[name].columns, 0))  # a recursive query reads its own rows
             return self._fresh(ctes[name])
         try:
             clauses = self.clauses
@@ -285,7 +296,6 @@ class QueryLowerer:
             *("distinct", "with_", "windows"),
             offset=self.clauses.offset,
         )
-        self._count(node, 0, len(node.args.get("joins") or ()))
         clauses = self._within(ctes)
         node = listed_in_rows(moved_to_from(clauses, node))
         from_, where = node.args.get("from_"), node.args.get("where")
@@ -310,7 +320,7 @@ class QueryLowerer:
         """The clauses of a query whose subqueries may name these CTEs."""
 
         def subquery(node: exp.Expr, scope: Scope) -> Lowered:
-            self._count(node, joined=1)  # engines run a subquery as a join
+            self._count(node)
             return self.query(node, ctes, scope)
 
         return replace(self.clauses, subquery=subquery)
@@ -433,6 +443,23 @@ class QueryLowerer:
         fields = tuple(dict.fromkeys(field for _, field in lowered.columns))
         relation = Sort(lowered.relation, fields, tuple(terms), limit, offset)
         return replace(lowered, status=replace(lowered.status, relation=relation))
+
+
+def _engine_queries(relation: Relation) -> Iterator[Relation]:
+    """The relation itself, and the groups of each of its releases, which an engine query of its own reads."""
+    yield relation
+    for node in nodes(relation):
+        if isinstance(node, Release):
+            yield from _engine_queries(node.aggregate)
+
+
+def _joins(relation: Relation) -> int:
+    """The joins that an engine plans together: sides of UNION are planned apart, subqueries in expressions as joins."""
+    below = map(_joins, inputs(relation))
+    if isinstance(relation, SetOperation):
+        return max(below)
+    subqueries = sum(len(relations_in(expression)) for expression in expressions(relation))
+    return sum(below) + subqueries + isinstance(relation, Join)
 
 
 def _no_subquery(node: exp.Expr, _scope: Scope) -> Lowered:
