@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.expressions.null_rejection import is_not_true
-from dpsql.compiler.ir.conditions import all_of, conjuncts, is_null, negated
+from dpsql.compiler.ir.conditions import TRUE, all_of, conjuncts, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Call,
+    Case,
     Column,
     Exists,
     Expr,
@@ -49,6 +50,7 @@ class Filtering:
             UnsupportedQuery: The answer would reveal which public rows have no match.
         """
         refuse_unlisted(condition, self.scope, self.clauses.at(node), self._links(status))
+        condition = all_of(*map(_where_true, conjuncts(condition)))
         if not isinstance(status, Protected):
             return replace(status, relation=_pushed(status.relation, conjuncts(condition)))
         status = replace(status, absent=self._absent(status, condition, node))
@@ -78,6 +80,14 @@ class Filtering:
         if fields_in(condition) & status.absent:
             raise shows_absence(self.clauses.at(node))
         return status.absent
+
+
+def _where_true(term: Expr) -> Expr:
+    """A condition that is true where the term is: that of CASE whose first value alone is true."""
+    if not isinstance(term, Case) or term.branches[0][1] != TRUE:
+        return term
+    others = (*(value for _, value in term.branches[1:]), term.default)
+    return term.branches[0][0] if all(isinstance(o, Literal) and not o.value for o in others) else term
 
 
 def _without_match(status: Protected, condition: Expr) -> tuple[Protected, Expr]:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.compiler.expressions.arrays import array_items
-from dpsql.compiler.expressions.logic import COMPARISONS, comparison, in_list
-from dpsql.compiler.ir.conditions import negated
+from dpsql.compiler.expressions.logic import COMPARISONS, MAX_TERMS, comparison, in_list
+from dpsql.compiler.expressions.patterns import METHODS as PATTERNS
+from dpsql.compiler.ir.conditions import FALSE, TRUE, all_of, any_of, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -39,8 +40,9 @@ from dpsql.compiler.relations.joins import (
     with_same_unit,
 )
 from dpsql.compiler.scope.lowering import Lowered, Lowering, Method
-from dpsql.compiler.sql.rewriting import counted, linked
-from dpsql.errors import InvalidSyntax, PolicyViolation, UnsupportedQuery
+from dpsql.compiler.scope.resolve import Scope
+from dpsql.compiler.sql.rewriting import counted, linked, with_extreme
+from dpsql.errors import DatatypeMismatch, InvalidSyntax, LimitExceeded, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 
@@ -60,42 +62,113 @@ def _quantifier(node: exp.Expr) -> tuple[str, exp.Expr] | None:
     return None
 
 
-def _comparison(lowering: Lowering, node: exp.Binary) -> Expr:
+def _operator(lowering: Lowering, node: exp.Binary) -> Expr:
     quantifier = _quantifier(node.expression)
-    return comparison(lowering, node) if quantifier is None else _quantified(lowering, node, *quantifier)
+    return _OPERATORS[type(node)](lowering, node) if quantifier is None else _quantified(lowering, node, *quantifier)
 
 
 def _quantified(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr) -> Expr:
-    """Lower `x = ANY (…)`, which is IN, and `x <> ALL (…)`, which is NOT IN."""
-    excluded = {(exp.EQ, "any"): False, (exp.NEQ, "all"): True}.get((type(node), kind))
-    listed = array_items(lowering, items) if excluded is not None else None
-    if excluded is None or (listed is None and not isinstance(items, exp.Subquery | exp.Select)):
+    """Lower `x = ANY (…)`, which is IN, `x <> ALL (…)`, which is NOT IN, and other comparisons with several values."""
+    listed = array_items(lowering, items)
+    if listed is not None:
+        return _with_each(lowering, node, kind, listed)
+    if type(node) not in _OPPOSITES or not isinstance(items, exp.Query):
         raise UnsupportedQuery(
-            "only = ANY and <> ALL are supported",
-            hint="Use IN, or compare with MIN or MAX of the subquery.",
+            f"{kind.upper()} takes an array that the query writes, or after =, <>, <, <=, > and >= a subquery",
+            hint="Use ARRAY[…].",
             position=lowering.at(node),
         )
-    if listed == []:
+    if (type(node), kind) not in _MEMBERSHIP:
+        return _with_query(lowering, node, kind, items)
+    found = _member(lowering, node.this, items, node)
+    return negated(found) if kind == "all" else found
+
+
+def _with_each(lowering: Lowering, node: exp.Binary, kind: str, items: list[exp.Expr]) -> Expr:
+    """Compare with each item of an array."""
+    if not items:
         lowering.lower(node.this)
-        return Literal(excluded, SqlType.BOOLEAN)
-    if listed is not None:
-        found = lowering.lower(exp.In(this=node.this, expressions=listed))
-    else:
-        found = _member(lowering, node.this, items, node)
-    return negated(found) if excluded else found
+        return TRUE if kind == "all" else FALSE
+    if (type(node), kind) in _MEMBERSHIP:
+        found = lowering.lower(exp.In(this=node.this, expressions=items))
+        return negated(found) if kind == "all" else found
+    if len(items) > MAX_TERMS:
+        raise LimitExceeded(f"an array may have at most {MAX_TERMS:,} items here", position=lowering.at(node))
+    terms = []
+    for item in items:
+        each = node.copy()
+        each.set("expression", item)
+        terms.append(lowering.lower(each))
+    return (all_of if kind == "all" else any_of)(*terms)
+
+
+_MEMBERSHIP = ((exp.EQ, "any"), (exp.NEQ, "all"))
+_OPPOSITES: dict[type[exp.Expr], type[exp.Binary]] = {
+    exp.EQ: exp.NEQ,
+    exp.NEQ: exp.EQ,
+    exp.LT: exp.GTE,
+    exp.LTE: exp.GT,
+    exp.GT: exp.LTE,
+    exp.GTE: exp.LT,
+}
+
+
+def _with_query(lowering: Lowering, node: exp.Binary, kind: str, query: exp.Query) -> Expr:
+    """Compare with each row of a subquery: `x > ANY (…)` is `NOT x <= ALL (…)`."""
+    operator = type(node) if kind == "all" else _OPPOSITES[type(node)]
+    inner = _query(lowering, query)
+    field = _only_column(lowering, inner, node)
+    if isinstance(inner.status, Protected):
+        extreme = "MIN" if isinstance(node, exp.LT | exp.LTE) == (kind == "all") else "MAX"
+        raise UnsupportedQuery(
+            f"this operator with {kind.upper()} is not supported over protected rows",
+            hint="Compare with MIN or MAX of the subquery.",
+            position=lowering.at(node),
+            queries=with_extreme(node, extreme, query),
+        )
+    argument = lowering.value(node.this)
+    refuse_unlisted(argument, lowering.scope, lowering.at(node.this))
+    _check(lowering, inner, node)
+    places = (lowering.at(node.this), lowering.at(query))
+    left, right = lowering.coercion.unify_compared((argument, Column(field)), places)
+    if not (left.type.is_number or left.type.is_text or left.type.is_moment):
+        raise DatatypeMismatch(f"{kind.upper()} takes numbers, texts and moments here", position=lowering.at(node))
+    found = _with_all(lowering, COMPARISONS[operator], left, right, inner.relation)
+    return found if kind == "all" else negated(found)
+
+
+def _with_all(lowering: Lowering, operator: str, left: Expr, right: Expr, relation: Relation) -> Expr:
+    """True where a comparison holds for each row: it then holds for the least value and for the greatest.
+
+    It is true of no rows. It is NULL where it holds for some rows, and the value of others is NULL.
+    """
+    new = lowering.fields.new
+    target, known, rows = new(right.type), new(SqlType.BIGINT), new(SqlType.BIGINT)
+    extremes = {new(right.type): name for name in ("min", "max")}
+    calls = [AggregateCall(name, Column(target), False, None, right.type) for name in extremes.values()]
+    calls += [AggregateCall("count", part, False, None, SqlType.BIGINT) for part in (Column(target), None)]
+    values = Project(relation, (target,), (right,))
+    told = Aggregate(values, (), (), (*extremes, known, rows), tuple(calls))
+
+    def value(field: Field) -> Expr:
+        return Scalar(Project(told, (new(field.type),), (Column(field),)), field.type)
+
+    holds = [Call(operator, (left, value(field)), SqlType.BOOLEAN) for field in extremes]
+    is_complete = Call("eq", (value(known), value(rows)), SqlType.BOOLEAN)
+    complete = Case(((is_complete, TRUE),), _UNKNOWN, SqlType.BOOLEAN)
+    is_empty = Call("eq", (value(rows), Literal(0, SqlType.BIGINT)), SqlType.BOOLEAN)
+    return Case(((is_empty, TRUE),), all_of(*holds, complete), SqlType.BOOLEAN)
 
 
 def _member(lowering: Lowering, value: exp.Expr, query: exp.Expr, node: exp.Expr) -> Expr:
     if isinstance(value, exp.Tuple):
-        raise UnsupportedQuery(
-            "comparing a row with a subquery is not supported", hint="Use EXISTS.", position=lowering.at(node)
-        )
+        return _row_member(lowering, value, query, node)
     argument = lowering.value(value)
     inner = _query(lowering, query)
     field = _only_column(lowering, inner, node)
     places = (lowering.at(value), lowering.at(query))
     left, right = lowering.coercion.unify_compared((argument, Column(field)), places)
-    if _asks_for_keys(lowering, argument, inner):
+    if _asks_for_keys(lowering, Call("eq", (argument, Column(field)), SqlType.BOOLEAN), inner):
         inner = _of_same_unit(lowering, (left, right), inner)
     else:
         refuse_unlisted(argument, lowering.scope, lowering.at(value))
@@ -103,6 +176,32 @@ def _member(lowering: Lowering, value: exp.Expr, query: exp.Expr, node: exp.Expr
     lowering.need_comparable(left.type, node)
     target = lowering.fields.new(right.type)
     return InRelation(left, Project(inner.relation, (target,), (right,)))
+
+
+def _row_member(lowering: Lowering, row: exp.Tuple, query: exp.Expr, node: exp.Expr) -> Expr:
+    """`(a, b) IN (SELECT c, d …)`: true if a row equals it, NULL if a row might, else false."""
+    arguments = [lowering.value(part) for part in row.expressions]
+    inner = _query(lowering, query)
+    if len(inner.columns) != len(arguments):
+        many = "many" if len(inner.columns) > len(arguments) else "few"
+        raise InvalidSyntax(f"subquery has too {many} columns", position=lowering.at(node))
+    terms = []
+    for part, argument, (_, field) in zip(row.expressions, arguments, inner.columns, strict=True):
+        places = (lowering.at(part), lowering.at(query))
+        sides = lowering.coercion.unify_compared((argument, Column(field)), places)
+        lowering.need_comparable(sides[0].type, node)
+        terms.append(Call("eq", sides, SqlType.BOOLEAN))
+    equal = all_of(*terms)
+    keys = frozenset[Field]()
+    if _asks_for_keys(lowering, equal, inner):
+        statuses = [status for status in (lowering.scope.protected, inner.status) if isinstance(status, Protected)]
+        keys = frozenset(field for status in statuses for link in status.links for field in link.fields)
+        inner = _of_same_unit(lowering, None, inner)
+    both = Scope((inner.source(""),), outer=lowering.scope)
+    refuse_unlisted(equal, both, lowering.at(row), keys)
+    _check(lowering, inner, node)
+    found, unknown = (Exists(Filter(inner.relation, condition)) for condition in (equal, is_null(equal)))
+    return Case(((found, TRUE), (unknown, _UNKNOWN)), FALSE, SqlType.BOOLEAN)
 
 
 def _exists(lowering: Lowering, node: exp.Exists) -> Expr:
@@ -140,22 +239,21 @@ def _only_column(lowering: Lowering, inner: Lowered, node: exp.Expr) -> Field:
     return inner.columns[0][1]
 
 
-def _asks_for_keys(lowering: Lowering, argument: Expr, inner: Lowered) -> bool:
-    """True if `argument IN (inner)` compares keys that lead to the unit of this row and of the inner rows."""
+def _asks_for_keys(lowering: Lowering, equal: Expr, inner: Lowered) -> bool:
+    """True if IN compares keys that lead to the unit of this row and of the inner rows."""
     outer, status = lowering.scope.protected, inner.status
     if outer is None or not isinstance(status, Protected) or status.absent is not None:
         return False
-    compared = Call("eq", (argument, Column(inner.columns[0][1])), SqlType.BOOLEAN)
-    return linking(outer, status, Equalities((compared,)))
+    return linking(outer, status, Equalities((equal,)))
 
 
-def _of_same_unit(lowering: Lowering, compared: tuple[Expr, Expr], inner: Lowered) -> Lowered:
+def _of_same_unit(lowering: Lowering, compared: tuple[Expr, Expr] | None, inner: Lowered) -> Lowered:
     """The inner rows of this row's unit; the units are compared unless both operands are the unit itself."""
     outer, status = lowering.scope.protected, inner.status
     if outer is None or not isinstance(status, Protected) or status.linked is not None:
         return inner
     relation: Relation = status.relation
-    if not (outer.is_unit(compared[0]) and status.is_unit(compared[1])):
+    if compared is None or not (outer.is_unit(compared[0]) and status.is_unit(compared[1])):
         relation = Filter(relation, with_same_unit(None, status.unit, outer.unit))
     return replace(inner, status=replace(status, relation=relation, linked=outer.unit))
 
@@ -204,8 +302,11 @@ def _at_most_one(lowering: Lowering, relation: Relation) -> Relation:
     return Project(counted, (lowering.fields.new(field.type),), (only,))
 
 
+_UNKNOWN = Literal(None, SqlType.BOOLEAN)
+_OPERATORS: dict[type[exp.Expr], Method] = {**dict.fromkeys(COMPARISONS, comparison), **PATTERNS}
+"""Operators that ANY and ALL may follow."""
 METHODS: dict[type[exp.Expr], Method] = {
-    **dict.fromkeys(COMPARISONS, _comparison),
+    **dict.fromkeys(_OPERATORS, _operator),
     exp.In: _in,
     exp.Exists: _exists,
     exp.Subquery: _scalar,

@@ -211,6 +211,15 @@ def linked(node: exp.Expr, key: str) -> tuple[str, ...]:
     return changed(inner, link)
 
 
+def with_extreme(node: exp.Binary, function: str, query: exp.Query) -> tuple[str, ...]:
+    """The query in which a value is compared with the MIN or MAX of a subquery's rows."""
+    rows = exp.TableAlias(this=exp.to_identifier("t"), columns=[exp.to_identifier("value")])
+    table = exp.Subquery(this=query.unnest().copy(), alias=rows)
+    value = exp.Anonymous(this=function, expressions=[exp.column("value")])
+    select = exp.Select(expressions=[value], from_=exp.From(this=table))
+    return replaced(node.expression, print_sql(exp.Subquery(this=select)))
+
+
 def _first_name(select: exp.Select) -> str | None:
     """What the first table of FROM is called."""
     from_ = select.args.get("from_")
