@@ -338,6 +338,9 @@ CASES = (
     "SELECT note, COUNT(*), SUM(m) FROM (SELECT pid, note, MAX(n) AS m FROM visits GROUP BY pid, note) t GROUP BY note",
     "SELECT COUNT(*), AVG(a) FROM (SELECT AVG(ratio) AS a FROM visits GROUP BY pid HAVING COUNT(*) > 1) t",
     "SELECT COUNT(*) FROM (SELECT DISTINCT pid, note FROM visits) t",
+    "SELECT COUNT(*), SUM(n) FROM visits v WHERE n > (SELECT AVG(w.n) FROM visits w WHERE w.kind = v.kind AND w.flag)",
+    "SELECT k.title, (SELECT COUNT(*) FROM visits v WHERE v.kind = k.code) FROM kinds k",
+    "SELECT COUNT(*) FROM visits v WHERE (note, n) IN (SELECT note, MAX(w.n) FROM visits w WHERE w.pid = v.pid GROUP BY note)",
     "SELECT b, COUNT(*) FROM (SELECT BOOL_OR(n > 1) FILTER (WHERE n < 4) OVER (PARTITION BY pid ORDER BY n) AS b "
     "FROM visits) t GROUP BY b",
     "SELECT r, COUNT(*) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY pid ORDER BY n) AS r FROM visits) t GROUP BY r",

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
 from dpsql.compiler.expressions.null_rejection import becomes_null, is_not_true
+from dpsql.compiler.ir.conditions import all_of, conjuncts, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -259,14 +260,60 @@ class SelectOutput:
                         position=at,
                     )
             return replace(status, relation=aggregate), key_fields
-        self._check_protected(status, keys, tuple(calls))
         if free_fields(aggregate):
-            raise UnsupportedQuery(
-                "an aggregate of protected rows must not refer to a row outside its subquery",
-                hint="Group by the compared column in a CTE, and join the result.",
-                position=self.clauses.at(self.node),
-            )
+            return self._group_of_outer_row(status, keys, calls)
+        self._check_protected(status, keys, tuple(calls))
         return Released(released_groups(status, aggregate, calls, self.clauses.fields)), key_fields
+
+    def _group_of_outer_row(
+        self, status: Protected, keys: tuple[Expr, ...], calls: dict[AggregateCall, Field]
+    ) -> tuple[Status, tuple[Field, ...]]:
+        """Groups of the rows that WHERE equates with the row around, whose unit is another one.
+
+        `(SELECT AVG(w.cost) FROM visits w WHERE w.icd = v.icd)` is a release by icd, in which each row finds its group.
+        """
+        rows, new = status.relation, self.clauses.fields.new
+        terms = conjuncts(rows.condition) if isinstance(rows, Filter) else ()
+        equations = {term: sides for term in terms if (sides := _inner_and_outer(term, rows)) is not None}
+        if not isinstance(rows, Filter) or not equations:
+            raise self._refers_outside()
+        compared = tuple(dict.fromkeys(inner for inner, _ in equations.values()))
+        by = {key: new(key.type) for key in (*keys, *compared)}
+        present = (negated(is_null(key)) for key in compared)
+        own = Filter(rows.input, all_of(*(term for term in terms if term not in equations), *present))
+        found = {call: new(field.type) for call, field in calls.items()}
+        aggregate = Aggregate(own, tuple(by.values()), tuple(by), tuple(found.values()), tuple(found))
+        if free_fields(aggregate):
+            raise self._refers_outside()
+        status = replace(status, relation=own)
+        self._check_protected(status, tuple(by), tuple(calls))
+        groups = released_groups(status, aggregate, found, self.clauses.fields)
+        same = (Call("eq", (Column(by[inner]), outer), SqlType.BOOLEAN) for inner, outer in equations.values())
+        relation: Relation = Filter(groups, all_of(*same))
+        if not keys:
+            relation = self._only_group(relation, found)
+        named = {field: Column(found[call]) for call, field in calls.items()}
+        shown = {by[key]: Column(by[key]) for key in keys}
+        fields, expressions = zip(*(shown | named).items(), strict=True)
+        return Released(Project(relation, fields, expressions)), tuple(by[key] for key in keys)
+
+    def _only_group(self, group: Relation, found: dict[AggregateCall, Field]) -> Relation:
+        """One row of the aggregates of a group, also where it is not there: counts and sums are 0 then, others NULL."""
+        if any(call.type.is_array for call in found):
+            raise self._refers_outside()
+        picked = {field: self.clauses.fields.new(field.type) for field in found.values()}
+        picks = tuple(
+            AggregateCall(_PICKS.get(field.type, "min"), Column(field), False, None, field.type) for field in picked
+        )
+        one = Aggregate(group, (), (), tuple(picked.values()), picks)
+        return Project(one, tuple(picked), tuple(_of_none_too(c, Column(picked[f])) for c, f in found.items()))
+
+    def _refers_outside(self) -> UnsupportedQuery:
+        return UnsupportedQuery(
+            "an aggregate of protected rows can refer to a row outside its subquery by equations in WHERE only",
+            hint="Group by the compared column in a CTE, and join the result.",
+            position=self.clauses.at(self.node),
+        )
 
     def _union_of_sets(
         self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
@@ -429,6 +476,26 @@ class SelectOutput:
             relation = Sort(relation, fields, terms, limit, offset)
         names = tuple(item.name for item in self.items)
         return Lowered(replace(self.status, relation=relation), tuple(zip(names, fields, strict=True)))
+
+
+def _inner_and_outer(term: Expr, rows: Relation) -> tuple[Expr, Expr] | None:
+    """The sides of an equation of a value of the rows with one of the row around; None for other conditions."""
+    own = frozenset(rows.fields)
+    sides = term.arguments if isinstance(term, Call) and term.function == "eq" else ()
+    for inner, outer in (sides, sides[::-1]) if sides else ():
+        found = fields_in(inner), fields_in(outer)
+        if all(found) and found[0] <= own and not found[1] & own:
+            return inner, outer
+    return None
+
+
+_PICKS = {SqlType.BOOLEAN: "bool_and"}
+"""Aggregates that give the value of the only row, for types without MIN."""
+
+
+def _of_none_too(call: AggregateCall, value: Expr) -> Expr:
+    is_added = call.function in ("count", "regr_count", "sum")
+    return Call("coalesce", (value, Literal(0, call.type)), call.type) if is_added else value
 
 
 def _marks(expression: Expr) -> list[Call]:
