@@ -160,7 +160,7 @@ ANSWERED = {
     "many columns": "SELECT " + ", ".join(f"1 AS c{i}" for i in range(2_000)),
     "a UNION of many": " UNION ALL ".join(["SELECT 1"] * 200),
     "a UNION of people": f"SELECT COUNT(*) FROM ({' UNION ALL '.join(['SELECT age FROM patients'] * 100)}) AS t",
-    "a query of WITH that is named sixty times": "WITH t AS (SELECT v.cost FROM visits v JOIN patients p USING (patient_id) "
+    "a query of WITH that is named often": "WITH t AS (SELECT v.cost FROM visits v JOIN patients p USING (patient_id) "
     "JOIN doctors d USING (doctor_id) JOIN icd10 i ON i.code = v.icd JOIN prescriptions r USING (visit_id)) "
     + " UNION ALL ".join(f"SELECT COUNT(*) FROM t WHERE cost > {i}" for i in range(60)),
     "a name that is SQL": 'SELECT COUNT(*) AS "x"" FROM patients; DROP TABLE patients; --" FROM patients',
