@@ -40,6 +40,11 @@ QUERIES = (
         f"SELECT {', '.join(f'PERCENTILE_CONT(0.{part}) WITHIN GROUP (ORDER BY cost)' for part in (1, 25, 5, 75, 9))} "
         "FROM visits",
     ),
+    (
+        "patients: a million public groups",
+        "SELECT n, m, COUNT(p.patient_id) FROM generate_series(1, 1000) g(n) CROSS JOIN generate_series(1, 1000) h(m) "
+        "LEFT JOIN patients p ON p.age = n AND p.age * 3 = m GROUP BY n, m",
+    ),
 )
 
 

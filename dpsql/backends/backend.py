@@ -209,11 +209,12 @@ def blocks_of(planned: PlannedRelease, pieces: Iterable[ExactCells]) -> Iterator
     held: list[ExactCells] = []
     size = 0
     for piece in _whole(pieces) if planned.query.tree.in_pieces else pieces:
-        if planned.in_blocks and held and size + _size(piece) > BLOCK_BYTES:
+        added = _size(piece) if planned.in_blocks else 0
+        if held and size + added > BLOCK_BYTES:
             yield _repeated(planned, together(held))
             held, size = [], 0
         held.append(piece)
-        size += _size(piece)
+        size += added
     yield _repeated(planned, together(held))
 
 
@@ -270,7 +271,7 @@ def _repeated(planned: PlannedRelease, block: ExactCells) -> ExactCells:
 def _size(piece: ExactCells) -> int:
     """Bytes that a piece takes in memory, or some more."""
     columns = (*piece.keys, *piece.cells)
-    characters = sum(len(text or "") for column in columns if column.dtype == object for text in column)
+    characters = sum(sum(map(len, filter(None, column))) for column in columns if column.dtype == object)
     return _CHARACTER_BYTES * characters + _VALUE_BYTES * (len(columns) + 1) * len(piece.units)
 
 

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.backends.backend import (
     NO_INPUTS,
@@ -28,6 +29,7 @@ from dpsql.backends.backend import (
     PublicRows,
     Runnable,
     Take,
+    Texts,
     are_lists,
     blocks_of,
     cell_names,
@@ -398,10 +400,15 @@ def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Itera
         types[name] != "BIGINT" for name, text in zip(names[planned.keys :], [False, *is_text], strict=True) if not text
     ):
         raise TypeError("a cell is not a bigint")
-    places = [list(types).index(name) for name in names]
     limit = group_limit(planned)
+    if limit is None:
+        groups = cursor.fetchnumpy()
+        keys, cells = names[: planned.keys], [_whole_numbers(groups[name]) for name in names[planned.keys :]]
+        yield ExactCells(tuple(_texts(groups[name]) for name in keys), cells[0], tuple(cells[1:]))
+        return
+    places = [list(types).index(name) for name in names]
     while True:
-        rows = cursor.fetchall() if limit is None else cursor.fetchmany(limit)
+        rows = cursor.fetchmany(limit)
         found = list(zip(*rows, strict=True)) or [()] * len(types)
         columns = [found[place] for place in places]
         units, *counted = columns[planned.keys :]
@@ -413,5 +420,19 @@ def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Itera
                 for column, text in zip(counted, is_text, strict=True)
             ),
         )
-        if limit is None or len(rows) < limit:
+        if len(rows) < limit:
             return
+
+
+def _whole_numbers(column: NDArray[Any]) -> NDArray[np.int64]:
+    """A column of bigints, in which there is no NULL."""
+    if np.ma.is_masked(column):
+        raise TypeError("a cell is NULL")
+    return np.array(column, dtype=np.int64)
+
+
+def _texts(column: NDArray[Any]) -> Texts:
+    """A column of texts, with None for NULL."""
+    texts = np.array(column, dtype=object)
+    texts[np.ma.getmaskarray(column)] = None
+    return texts

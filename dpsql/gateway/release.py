@@ -244,12 +244,16 @@ def _shown(
 
 def _sorted(cells: ReleasedCells) -> ReleasedCells:
     """The same rows by their keys as text, NULLs last: nothing of the engine's order is left."""
-    order = list(range(len(cells.keys[0])))
-    for key in reversed(cells.keys):
-        texts = key.tolist()
-        nulls = [row for row in order if texts[row] is None]
-        order = sorted((row for row in order if texts[row] is not None), key=texts.__getitem__) + nulls
+    order = np.lexsort([_ranks(key) for key in reversed(cells.keys)])
     return ReleasedCells(tuple(key[order] for key in cells.keys), tuple(cell[order] for cell in cells.cells))
+
+
+def _ranks(key: Texts) -> NDArray[np.int64]:
+    """The place of each text among the different ones in their order; NULL is the last."""
+    texts = key.tolist()
+    places: dict[str | None, int] = {text: place for place, text in enumerate(sorted(set(texts) - {None}))}
+    places[None] = len(places)
+    return np.fromiter(map(places.__getitem__, texts), dtype=np.int64, count=len(texts))
 
 
 def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[np.int64]:

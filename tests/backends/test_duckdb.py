@@ -24,6 +24,7 @@ from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy, Lim
 from dpsql.policy import load_policy
 from tests.backends.test_fetching import CutAfterFirst
 from tests.backends.test_postgres import read
+from tests.compiler.plans import Planner
 
 POLICY = """
 version = 1
@@ -276,6 +277,20 @@ def test_each_read_finds_the_same_rows_of_a_table_that_computes_nothing(
         database.execute(f"CREATE TABLE rows (id INTEGER); CREATE {kind}")
     with closing(opened(tmp_path)) as made:
         assert made.schema.tables["people"].is_stored is is_stored
+
+
+def test_cells_of_public_groups_are_whole_numbers_and_their_keys_texts(clinic_policy: Path) -> None:
+    (planned,) = Planner(load_policy(clinic_policy)).compile("SELECT sex, COUNT(*) FROM patients GROUP BY sex").releases
+    with duckdb.connect() as database:
+        rows = "VALUES ('f', 0, 2::BIGINT), (NULL, 0, 9007199254740993), ('', 0, -1)"
+        source = f"SELECT col0 AS k0, col1::BIGINT AS units, col2 AS p0 FROM ({rows})"
+        (found,) = duckdb_module._pieces(planned, database.execute(source))
+        assert [key.tolist() for key in found.keys] == [["f", None, ""]]
+        assert [cell.tolist() for cell in (found.units, *found.cells)] == [[0, 0, 0], [2, 2**53 + 1, -1]]
+        for cell, reason in (("NULL::BIGINT", "a cell is NULL"), ("2.0", "a cell is not a bigint")):
+            cursor = database.execute(f"SELECT k0, units, {cell} AS p0 FROM ({source})")
+            with pytest.raises(TypeError, match=reason):
+                list(duckdb_module._pieces(planned, cursor))
 
 
 def test_a_view_may_say_the_name_of_its_database(tmp_path: Path) -> None:
