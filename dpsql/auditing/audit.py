@@ -61,7 +61,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A class, the noise and the budget that it is asked under."""
+    """A query class with a mechanism and an accountant."""
 
     query: QueryClass
     mechanism: str
@@ -77,7 +77,7 @@ def _all_asked(classes: Sequence[QueryClass], mechanisms: Sequence[str]) -> Iter
     for mechanism in mechanisms:
         for each in classes:
             for accountant in each.accountants or (MECHANISMS[mechanism],):
-                # Under the others Gaussian noise has no price, or a δ that uses up the budget.
+                # Under the other accountants, Gaussian noise has no price, or its δ uses up the budget.
                 if mechanism != "gaussian" or accountant.shares_rho:
                     yield _Asked(each, mechanism, accountant)
 
@@ -88,8 +88,8 @@ class Report:
 
     Attributes:
         dataset: The dataset's name.
-        confidence: With which all bounds together hold.
-        findings: One a class and mechanism.
+        confidence: The joint confidence of all bounds.
+        findings: One per class and mechanism.
     """
 
     dataset: str
@@ -107,8 +107,8 @@ def audit(
 ) -> Report:
     """Audit the stack under a policy.
 
-    Guarantee: of a sound stack it refutes some claim with a probability of 1 − confidence at the most: each of the
-        bounds has its share of that, and all else is compared, not estimated.
+    Guarantee: for a sound stack, the probability that any claim is refuted is at most 1 − confidence. Each bound has
+        its share of that; everything else is compared exactly.
     Assumes: noise is independent from cell to cell and from query to query.
 
     Args:
@@ -155,14 +155,14 @@ def _findings(
 ) -> Iterator[Finding]:
     @cache
     def databases(whole: bool) -> tuple[Datasets, tuple[str, str]]:
-        # A query without groups is about one unit; there are few others, so that it can be asked often.
+        # A query without groups concerns one unit. The database has few others, so that the query can run often.
         of, name = (replace(made, units=_FEW_UNITS), "few_{}") if whole else (made, "{}")
         one, other = (written(of, replace(rows, name=name.format(rows.name))) for rows in neighbours(of))
         return of, (one, other)
 
     for each in asked:
         of, (with_units, without) = databases(each.query.is_whole)
-        # A ledger for each: the δ of selections is large, and would use up the budget of all.
+        # Each class has its own ledgers, because the large δ of selections would use up a shared budget.
         with (
             Stack(of, with_units, folder, each.accountant, delta=each.query.delta) as there,
             Stack(of, without, folder, each.accountant, delta=each.query.delta) as away,
@@ -179,13 +179,13 @@ def _findings(
 
 
 def _transcript(stacks: tuple[Stack, Stack], trials: Trials) -> Transcript:
-    """The releases in which each unit has groups of its own; a side that was refused an answer has fewer."""
+    """The releases in which each unit has its own groups; a side with a refused query has fewer."""
     pairs = (Pair(sides, trials.keys) for sides in zip(*(stack.exact for stack in stacks), strict=False))
     return Transcript(tuple(pair for pair in pairs if pair.sides[0].lies_in(trials.keys)))
 
 
 def _runs_of(delta: Fraction | None) -> int:
-    """Return the number of queries with this δ that a budget can pay."""
+    """Return the number of queries with this δ that a budget covers."""
     return int(Fraction(9, 10) / delta) if delta else sys.maxsize
 
 

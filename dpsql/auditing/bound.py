@@ -13,27 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 _CUTS = 64
-"""Cuts that are tried of one feature, and single values."""
+"""The most thresholds, and the most single values, that are tried per feature."""
 _DOUBT = 2.0
-"""Standard errors by which an event may be less telling than where it was chosen."""
+"""Standard errors that an event's probabilities are moved by when it is chosen, because it may do less well later."""
 _STEPS = 60
 _TERMS = 4096
-"""Terms of a tail that are added up one by one."""
+"""The most terms of a tail that are added one by one."""
 _SLACK = 1e-9
-"""Tails are summed in floating point, whose error is far below this; bounds are moved outwards by it."""
+"""Bounds are moved outwards by this; the floating-point error of the sums is far smaller."""
 
 Values = NDArray[np.float64]
 Least = Callable[[float, float], float]
-"""Of an event's probabilities on the two sides, what a claim must be at the least."""
+"""The least claim that allows an event's probabilities on the two sides."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What was seen in some trials.
+    """The outcomes of some trials.
 
     Attributes:
-        trials: How many there were.
-        features: By name, one number a trial; NaN where a trial has none.
+        trials: The number of trials.
+        features: By name, one number per trial; NaN if a trial has none.
     """
 
     trials: int
@@ -61,7 +61,7 @@ class OutcomeSet:
     swapped: bool
 
     def count(self, outcomes: Outcomes) -> int:
-        """In how many trials it happened."""
+        """Return the number of trials in which it happened."""
         return int(np.count_nonzero(_holds(outcomes.of(self.feature), self.relation, self.value)))
 
 
@@ -81,7 +81,7 @@ class Bound:
 
 
 def lower_limit(hits: int, trials: int, error: float) -> float:
-    """Return a probability that the true one is below with a probability of `error` at most.
+    """Return a lower confidence limit of a probability, which exceeds it with a probability of at most `error`.
 
     Guarantee: if trials hit independently, with probabilities whose mean is p, the result exceeds p with probability
         ≤ error.
@@ -94,7 +94,7 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
     weights = _log_binomial(trials, hits) + np.concatenate([[0.0], np.cumsum(steps)])
 
     def tail(probability: float) -> float:
-        """What is left out falls faster than a geometric series, for the limit is below the share of hits."""
+        """The terms left out fall faster than a geometric series, because the limit is below the share of hits."""
         logs = weights + places * math.log(probability) + (trials - places) * math.log1p(-probability)
         terms = np.exp(logs)
         ratio = (trials - places[-1]) / (places[-1] + 1) * probability / (1 - probability)
@@ -108,7 +108,7 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
 
 
 def upper_limit(hits: int, trials: int, error: float) -> float:
-    """Return a probability that the true one is above with a probability of `error` at most; see `lower_limit`."""
+    """Return an upper confidence limit of a probability; see `lower_limit`."""
     return 1.0 - lower_limit(trials - hits, trials, error)
 
 
@@ -119,16 +119,16 @@ def _log_binomial(trials: int, hits: int) -> float:
 def bound_of(
     chosen_on: tuple[Outcomes, Outcomes], counted_on: tuple[Outcomes, Outcomes], least: Least, error: float
 ) -> Bound:
-    """Return a lower bound on what a claim must be to be true of the two sides.
+    """Return a lower bound on the claims that are true of the two sides.
 
-    Guarantee: it exceeds the least claim that is true with probability ≤ error.
+    Guarantee: it exceeds the least true claim with probability ≤ error.
     Assumes: within each side trials are independent; those of `counted_on` are independent of `chosen_on`.
     Reference: Jagielski, Ullman & Oprea 2020, section 3: Clopper-Pearson limits of p and q.
 
     Args:
         chosen_on: Outcomes with the unit and without it, on which the event is chosen.
         counted_on: The same, on which it is counted.
-        least: What a claim must be with which an event may have two probabilities.
+        least: The least claim that allows an event to have two probabilities.
         error: The probability that the bound is wrong.
     """
     trials = min(side.trials for side in counted_on)
@@ -142,7 +142,7 @@ def bound_of(
 
 
 def _best(sides: tuple[Outcomes, Outcomes], trials: int, least: Least, error: float) -> OutcomeSet | None:
-    """The event that promises most of as many trials as will be counted, if any promises something."""
+    """The event with the largest expected bound on the counted trials; None if no bound is above 0."""
     chosen_on = min(side.trials for side in sides)
     width = NormalDist().inv_cdf(1 - min(error, 0.5) / 2) / math.sqrt(4 * trials) + _DOUBT / math.sqrt(4 * chosen_on)
     best, event = 0.0, None
@@ -158,7 +158,7 @@ def _best(sides: tuple[Outcomes, Outcomes], trials: int, least: Least, error: fl
 
 
 def _candidates(one: Values, other: Values) -> Iterator[tuple[str, float, tuple[int, int]]]:
-    """Events of one feature, each with how often it happened on both sides."""
+    """Events of one feature, each with its counts on both sides."""
     pooled = np.concatenate([one, other])
     values, counts = np.unique(pooled, return_counts=True)
     common = values[np.argsort(-counts, kind="stable")[:_CUTS]]
@@ -175,7 +175,7 @@ def _candidates(one: Values, other: Values) -> Iterator[tuple[str, float, tuple[
 
 
 def _places(size: int) -> NDArray[np.intp]:
-    """Places in an order of so many, close to each other at both ends: the best event may be rare."""
+    """Positions in a sorted list of `size`, denser at both ends, because the best event may be rare."""
     odds = np.linspace(-math.log(size), math.log(size), _CUTS)
     found: NDArray[np.intp] = np.minimum(size - 1, size / (1 + np.exp(-odds))).astype(np.intp)
     return found
@@ -188,5 +188,5 @@ def _holds(values: Values, relation: str, wanted: float) -> NDArray[np.bool_]:
 
 
 def _moved(share: float, width: float) -> float:
-    """A share moved by so much of an arc: arcs of roots have nearly one variance, of 1/4 a trial."""
+    """A share, moved by `width` on the arcsine scale, where its variance is about 1/4 per trial."""
     return math.sin(min(math.pi / 2, max(0.0, math.asin(math.sqrt(share)) + width))) ** 2

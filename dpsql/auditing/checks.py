@@ -1,4 +1,4 @@
-"""checks: what the ledger has to do with it: reused answers, failures after a charge; and rows without a unit."""
+"""checks: reused answers, failures after a charge, and rows without a unit."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -21,13 +21,16 @@ from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Accountant
 
 _MOST_RUNS = 80
-"""Runs that are enough where nothing at all may differ, and noise is at its least."""
+"""The most runs of a check in which the sides must be equal and noise is small."""
 _LAPLACE, _BUDGET = "laplace", Accountant.BASIC
 _ONE_GROUP = (("dpsql.max_groups", "1"),)
 
 
 def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, times: int, error: float) -> Finding:
-    """Run a query twice at one price, then on another version of the data: equal answers, and one that is charged."""
+    """Run a query twice, then on another data_version.
+
+    The two answers must be equal and charged once; the answer on the other version must be charged.
+    """
     table = datasets.protected[0]
     faults: list[str] = []
     sides: list[list[Seen]] = []
@@ -50,12 +53,12 @@ def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, ti
 
 
 def _numbered(table: Table, number: int) -> str:
-    """A question that was not asked before."""
+    """A query whose text has not been used."""
     return f"SELECT {PROBE}, COUNT(*) FROM {source_of(table)} WHERE {PROBE} <> -{number + 2} GROUP BY {PROBE}"
 
 
 def _twice(stack: Stack, sql: str, faults: list[str]) -> Seen:
-    """Both answers to one question side by side, at the price of the first."""
+    """Run a query twice; return both answers joined row by row, with the price and the frame of the first."""
     first, again = stack.ask(sql), stack.ask(sql)
     if again.price != Spent.zero():
         faults.append("a reused answer was charged again")
@@ -78,7 +81,7 @@ def _failing(policy: Policy) -> Backend:
 
 
 def failure(datasets: Datasets, folder: Path, urls: tuple[str, str]) -> Finding:
-    """Make the engine fail after it has read: the price stays charged, and both sides fail alike."""
+    """Let the engine fail after it has read; the charge must stay, and both sides must fail alike."""
     sql = f"SELECT COUNT(*) FROM {source_of(datasets.protected[0])}"
     faults: list[str] = []
     told = []
@@ -100,7 +103,7 @@ def failure(datasets: Datasets, folder: Path, urls: tuple[str, str]) -> Finding:
 
 
 def orphans_name(table: Table) -> str:
-    """What the class of a table's rows without a unit is called."""
+    """The name of the class about a table's rows without a unit."""
     return f"rows without a unit {table.name}"
 
 

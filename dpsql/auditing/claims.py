@@ -10,9 +10,9 @@ from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Accountant
 
 TESTED_DELTA = Fraction(1, 20)
-"""δ at which Σε² is put to the test: any will do, and at a large one few runs tell much."""
+"""δ at which Σε² is tested. Any value is valid; at a large one, few runs give a tight bound."""
 _ORDERS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Orders at which a ρ is put to the test."""
+"""Orders at which ρ is tested."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Claim:
     """A bound on the privacy loss.
 
     Attributes:
-        epsilon: ε; under zcdp and rdp the ε of a price, which is √(2ρ).
+        epsilon: ε; under zcdp and rdp, the ε of a price, √(2ρ).
         delta: δ.
-        orders: Where a ρ is claimed, the orders α at which the divergence is αρ at the most; else none.
+        orders: For a claim of ρ, the orders α at which the divergence is at most αρ; else empty.
     """
 
     epsilon: float
@@ -30,7 +30,7 @@ class Claim:
     orders: tuple[float, ...] = ()
 
     def least(self, p: float, q: float) -> float:
-        """Return the least ε with which an event may have probabilities p and q on the two sides; 0 if q ≥ p.
+        """Return the least ε that allows an event to have probabilities p and q on the two sides; 0 if q ≥ p.
 
         Guarantee: of an (ε, δ)-DP mechanism ln((p − δ)/q) ≤ ε. Of one that is δ-approximately ρ-zCDP, outcomes can be
             left out of both sides with a probability of δ; of the rest, p′ ≥ (p − δ)/(1 − δ) and q′ ≤ q/(1 − δ), and
@@ -47,9 +47,9 @@ class Claim:
         return math.sqrt(2 * max(0.0, *(_divergence(p, q, order) / order for order in self.orders)))
 
     def least_delta(self, p: float, q: float) -> float:
-        """Return the least δ with which an event may have probabilities p and q, ε being what is claimed.
+        """Return the least δ that allows an event to have probabilities p and q at the claimed ε.
 
-        Guarantee: as of `least`, which falls as δ grows; what is returned is below that δ by 2⁻⁴⁰ at the most.
+        Guarantee: as of `least`, which falls as δ grows. The result is at most 2⁻⁴⁰ below the exact δ.
         """
         low, high = 0.0, 1.0
         if self.least_with(low, p, q) <= self.epsilon:
@@ -73,7 +73,7 @@ def _divergence(p: float, q: float, order: float) -> float:
 
 
 def claims(price: Spent, limit: Limit) -> Iterator[Claim]:
-    """Yield what a budget promises of those charges, one claim or two that both hold.
+    """Yield the guarantee of these charges in a budget, as one claim or as two that both hold.
 
     Raises:
         TypeError: The charges have no price in such a budget.

@@ -1,4 +1,4 @@
-"""classes: the query classes that a policy's tables allow, each with how its rows are cut into trials."""
+"""classes: the query classes that a policy's tables allow; each says which rows belong to which trial."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,42 +14,46 @@ from dpsql.privacy.selection import Threshold, TruncatedGeometric
 from dpsql.sqltypes import SqlType
 
 _MOST_PAIRS = 1_000_000
-"""Rows that a join of all units may have."""
+"""The most rows that a join of all units may have."""
 _QUERIES = 3
-"""Queries of a transcript."""
+"""The number of queries in a transcript."""
 
 
 Residents = Callable[[Selection], tuple[int, int]]
-"""From how groups are selected to the residents of a unit's group, and of the group of the one in its place."""
+"""The residents in a unit's group, and in its substitute's group, for a way of selecting groups."""
 
 
 def _middle(selection: Selection) -> tuple[int, int]:
-    """One unit more decides whether the group is shown; in the other group, one less already does."""
+    """One more unit decides whether the unit's group is shown; the other group has one resident fewer."""
     likely = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
     return max(1, likely - 1), max(0, likely - 2)
 
 
 def _ends(selection: Selection) -> tuple[int, int]:
-    """A group of nobody else is shown with a probability of δ; one unit before it is certain, one is hidden with δ."""
+    """Groups that are shown, or hidden, with a probability of δ.
+
+    A group without residents is shown with probability δ when the unit joins it. A group that lacks one unit to be
+    shown with certainty is hidden with probability δ.
+    """
     return 0, len(selection.probabilities()) - 2 if isinstance(selection, TruncatedGeometric) else 0
 
 
 @dataclass(frozen=True)
 class QueryClass:
-    """Queries that are asked many times on both sides.
+    """Queries that run many times on both sides.
 
     Attributes:
-        name: What it is called.
-        sql: The queries, one after another; a trial sees the answers to all.
-        trials: How their rows are cut.
-        epsilon: The price that each is asked at: one at which few runs tell much.
+        name: Its name in the report.
+        sql: The queries, in order; a trial sees the answers to all of them.
+        trials: Which rows belong to which trial.
+        epsilon: The price of each query, chosen so that few runs give a tight bound.
         settings: Further settings of the session.
-        accountants: The budgets that it is asked under; those of the mechanisms if there are none.
-        share: The part of the draws that it takes; several where the event that tells most is rare.
-        delta: Of each query; None for the audit's own.
-        of_delta: Whether δ is put to the test, and not ε.
-        residents: How many residents the two groups of a unit have, for the places {0} and {1} of the queries.
-        most_gaussian: The largest price under Gaussian noise, whose tails are thin, so that little of a loss is seen.
+        accountants: The accountants of its budgets; if empty, that of the mechanism.
+        share: Its number of draws, as a multiple of the audit's; above 1 where the best event is rare.
+        delta: δ of each query; None for the audit's own.
+        of_delta: Whether δ is tested instead of ε.
+        residents: The numbers of residents that replace {0} and {1} in the queries.
+        most_gaussian: The largest price under Gaussian noise. Its tails are thin, so large losses are rarely seen.
     """
 
     name: str
@@ -71,12 +75,12 @@ class QueryClass:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one run is one trial, so that there must be many."""
+        """Whether one run is one trial, so that many runs are needed."""
         return not self.trials.keys
 
 
 def query_classes(datasets: Datasets) -> Iterator[QueryClass]:
-    """Yield the classes of a policy: of each protected table, then of pairs of them."""
+    """Yield the classes of a policy: of each protected table, of group keys, of joins, and the transcript."""
     for table in datasets.protected:
         yield from _of_table(datasets, table)
     first = max(datasets.protected, key=datasets.rows_of)
@@ -102,18 +106,19 @@ def _of_table(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
         yield _median(datasets, table, numbers[0])
     if len(numbers) > 1:
         pair = f"({numbers[1]}, {numbers[0]})"
-        # Its loss is spread over so many cells that the events that tell most are rare.
+        # The loss is spread over several cells, so the most telling events are rare.
         asked = grouped("regression", f"REGR_SLOPE{pair}, REGR_COUNT{pair}, REGR_AVGY{pair}", 4)
         yield replace(asked, share=Fraction(4))
 
 
 def _median(datasets: Datasets, table: Table, number: str) -> QueryClass:
-    """A median of some residents and a unit.
+    """A median over some residents and a unit.
 
-    Of one resident alone all values but its own are equally far from the median. A unit above brings those between the
-    two nearer, and takes the many above both farther away. Where a unit replaces another, three residents are at each
-    end with one unit or the other, and one between: the values on one side of that are nearer with the one unit, and
-    those on the other side with the other. So many residents make it rare that there is no median.
+    With add_remove, one resident is at 0. Without the unit, all other values are equally far from the median. The unit
+    at 750 makes the values between the two more likely, and the many values above both less likely.
+    With substitute, three residents are at each end and one is in the middle. One unit is at one end, and its
+    substitute at the other, so the values on one side of the middle are more likely with the one, and those on the
+    other side with the other. With seven residents a median is rarely NULL.
     """
     if datasets.substitutes:
         residents, end = 7, 1100
@@ -130,7 +135,7 @@ def _median(datasets: Datasets, table: Table, number: str) -> QueryClass:
 
 
 def _in_crowds(datasets: Datasets) -> Trials:
-    """The groups that a unit and the one in its place share."""
+    """One trial per group by CROWD, which a unit and its substitute share."""
     return Trials(tuple((unit,) for unit in range(datasets.units)))
 
 
@@ -148,7 +153,7 @@ def _of_keys(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
         )
     yield from _of_private_keys(datasets, table)
     yield from _of_choices(datasets, table)
-    # Of one unit alone.
+    # It counts the rows of one unit alone.
     whole = f"SELECT COUNT(*) FROM {source} WHERE {PROBE} = 0"
     yield QueryClass(f"COUNT of all {name}", (whole,), Trials(), Fraction(3))
 
@@ -162,7 +167,7 @@ def _of_private_keys(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
     def private(
         label: str, counted: str, epsilon: int, delta: Fraction, residents: Residents, gaussian: Fraction = Fraction(2)
     ) -> QueryClass:
-        # A resident of the group of a unit has a CROWD; one of the group of its substitute has none.
+        # Residents of the unit's group have a CROWD; those of its substitute's group have none.
         among = f"{PLACE} <= {{0}} AND {CROWD} >= 0 OR {PLACE} <= {{1}} AND {CROWD} IS NULL"
         sql = f"SELECT {SECRET}{counted} FROM {source_of(table)} WHERE {among} GROUP BY {SECRET}"
         each = Trials(secrets, public=False)
@@ -181,13 +186,13 @@ def _of_private_keys(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
     for label, counted in counts:
         yield private(label, counted, 2, Fraction(1, 100), _middle)
     yield private("delta of", "", 2, Fraction(1, 20), _ends)
-    # Gaussian noise of a smaller price is wide enough for its tail to be near δ.
+    # At a small price, Gaussian noise is so wide that its tail is near δ.
     yield private("delta of threshold", counts[-1][1], 3, Fraction(1, 20), _ends, Fraction(1, 4))
 
 
 def _of_choices(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
     name, source = table.name, source_of(table)
-    # The resident's choice is the likeliest, and makes all others less likely with a unit more.
+    # The resident's choice is the most likely. One more unit with this choice makes all others less likely.
     epsilon, most_gaussian = (Fraction(4), Fraction(2)) if datasets.substitutes else (Fraction(2), Fraction(1))
     yield QueryClass(
         f"noisy max {name}",
@@ -211,10 +216,10 @@ def _of_choices(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
 
 
 def _transcripts(table: Table) -> Iterator[QueryClass]:
-    """Yield a transcript of several queries, which each accountant adds up in its way.
+    """Yield a transcript of several queries, for each accountant.
 
-    They count one unit: where neighbours substitute, one cell that moves by 1 loses as much as is claimed of it, and
-    the two groups of a unit, of half the loss each, lose less by Σε².
+    The queries count one unit. Under substitute, a single cell that moves by 1 then has the whole claimed loss. With
+    the two groups of a unit, each would have half of it, and the sum by Σε² would be smaller.
     """
     sql = tuple(
         f"SELECT COUNT(*) FROM {source_of(table)} WHERE {PROBE} = 0 AND {PLACE} <> -{place + 1}"
@@ -250,13 +255,13 @@ def _joins(datasets: Datasets) -> Iterator[QueryClass]:
 
 
 def own_groups(datasets: Datasets) -> tuple[tuple[int, ...], ...]:
-    """The groups of each unit, and of the one in its place where neighbours substitute."""
+    """The group of each unit; under substitute, that of its substitute as well."""
     shift = (0, datasets.units) if datasets.substitutes else (0,)
     return tuple(tuple(unit + by for by in shift) for unit in range(datasets.units))
 
 
 def source_of(table: Table) -> str:
-    """A table as queries name it."""
+    """A table's name in queries."""
     return ".".join(Postgres.quote_name(part) for part in ((table.schema,) if table.schema else ()) + (table.relation,))
 
 

@@ -1,9 +1,11 @@
-"""neighbours: generated databases in a policy's own shape, that differ by the rows of units at their limits.
+"""neighbours: generated databases with a policy's tables, which differ in the rows of units.
 
-Rule 1: of the policy's database the schema alone is read, unless the owner wants its rows copied beside those that are
-made up; nothing is written to it, and what goes wrong with its rows is not told.
-Rule 2: each unit that comes and goes has groups of its own, so each is a pair of neighbours as far as these go.
-Rule 3: such a unit exceeds every limit: more rows than count, more groups, values beyond the bounds.
+Units that are on one side only are called varying units; the other generated units are on both sides.
+
+Rule 1: only the schema of the policy's database is read, unless the owner asks to copy its rows. Nothing is written to
+    it, and errors that its rows cause are not quoted.
+Rule 2: each varying unit has groups of its own. In these groups the two sides are neighbours.
+Rule 3: a varying unit exceeds every bound: it has more rows and groups than count, and values beyond the bounds.
 """
 
 from collections.abc import Iterator
@@ -24,25 +26,28 @@ from dpsql.sqltypes import SqlType
 
 PROBE, BLOCK, SECRET = "audit_probe", "audit_block", "audit_secret"
 CHOICE, CROWD, PLACE = "audit_choice", "audit_crowd", "audit_place"
-"""Columns that every protected table has besides its own: a unit's group, its many groups, a key that is not public,
-a public value that all its rows have, a group, and a number. Residents, who are on both sides, have the same SECRET and
-CROWD, and are numbered from 1 on by PLACE, where units that come and go have 0: so a query says how many of them count.
-A unit and the one in its place share their CROWD, and no other group."""
+"""Columns that every protected table has in addition to its own.
+
+PROBE is the unit's group, BLOCK its many groups, SECRET a private key, CHOICE a public value that is equal in all its
+rows, CROWD another group, and PLACE a number. Residents are on both sides; they have the SECRET and CROWD of a varying
+unit. PLACE numbers the residents from 1 and is 0 for varying units, so that a query can say how many residents count. A
+unit and its substitute share their CROWD and no other group.
+"""
 RESIDENTS = 8
 SPREAD = 12
-"""Groups that the rows of one unit lie in, by BLOCK."""
+"""The number of groups of one unit, by BLOCK."""
 CHOICES = tuple("abcdefghijklmnop")
 ROLES = {accountant: f"audit_{accountant.value}" for accountant in Accountant}
 _MOST_DELTA = Fraction(1, 20)
-"""δ of a query with keys that are not public, so large that it can be measured."""
+"""δ of a query with private keys; large enough to be measured."""
 MAX_EPSILON = Fraction(8)
 
 _PROBES, _BLOCKS, _OWNERS = "audit_probes", "audit_blocks", "audit_source"
 _OTHERS = 5
-"""Units that stay."""
+"""Units on both sides that are no residents."""
 _PUBLIC_ROWS = 10
 _MOST_ROWS = 250_000
-"""Rows of all the units that come and go, in one table."""
+"""The most rows of all varying units in one table."""
 
 
 class NotAuditable(NotSupportedError, code="0A000"):
@@ -51,13 +56,13 @@ class NotAuditable(NotSupportedError, code="0A000"):
 
 @dataclass(frozen=True)
 class DatasetRows:
-    """Which units' rows a database has.
+    """The units whose rows a database has.
 
     Attributes:
-        name: What the database is called.
-        first: Number of the first unit that comes and goes; None where none is there.
-        high: Whether their values are beyond the upper bounds; else beyond the lower ones.
-        orphans: Whether there are rows that lead to no unit.
+        name: The name of the database.
+        first: The number of the first varying unit; None if the database has none.
+        high: Whether their values are beyond the bounds that are farther from 0; else beyond the others.
+        orphans: Whether the database has rows without a unit.
     """
 
     name: str
@@ -68,13 +73,13 @@ class DatasetRows:
 
 @dataclass(frozen=True)
 class Datasets:
-    """What is audited.
+    """The policy under audit, and how its databases are generated.
 
     Attributes:
-        policy: The owner's, with the columns, roles and budgets of the audit; its url is that of no database.
-        schema: What the owner's engine enforces.
-        units: How many units come and go, one pair of neighbours each.
-        source: The DuckDB file whose rows are on both sides; None for a few that are made up.
+        policy: The owner's policy with the columns, roles and budgets of the audit; `at` gives it a database.
+        schema: The constraints that the owner's engine enforces.
+        units: The number of varying units; each is a pair of neighbours.
+        source: The DuckDB file whose rows are on both sides; None for a few generated units.
     """
 
     policy: Policy
@@ -89,16 +94,16 @@ class Datasets:
 
     @property
     def substitutes(self) -> bool:
-        """Whether neighbours differ by a unit that is another."""
+        """Whether neighbours differ by the replacement of a unit."""
         return self.policy.dataset.adjacency is Adjacency.SUBSTITUTE
 
     def has_orphans(self, table: Table) -> bool:
-        """Whether there can be rows that lead to no unit."""
+        """Whether the table can have rows without a unit."""
         column = table.unit_key or _via(table).on[0][0]
         return not self._engine(table).columns[column].not_null
 
     def rows_of(self, table: Table) -> int:
-        """The rows of each unit that comes and goes: as many as there can be, and more than count."""
+        """The rows of each varying unit: more than count, unless a unique key allows fewer."""
         keys = frozenset({table.unit_key} if table.unit_key else {here for here, _ in _via(table).on})
         if self._engine(table).is_unique(keys):
             return 1 if table.unit_key else self.rows_of(self._parent(table))
@@ -109,7 +114,7 @@ class Datasets:
         return f"{DuckDB.quote_name(table.schema or self.policy.dataset.schema)}.{DuckDB.quote_name(table.relation)}"
 
     def definition(self, table: Table) -> Iterator[str]:
-        """Yield SQL that makes a table, in DuckDB and in PostgreSQL."""
+        """Yield SQL that creates a table in DuckDB and in PostgreSQL."""
         known = self.schema.tables.get(table.name)
         listed = []
         for name, sql_type in self._columns(table).items():
@@ -123,7 +128,7 @@ class Datasets:
         yield f"CREATE TABLE {self.path_of(table)} ({', '.join(listed)})"
 
     def at(self, url: str, accountant: Accountant, version: str = "audit", delta: Fraction | None = None) -> Policy:
-        """The policy of one of the databases; the cap adds up as the audit's own budget does."""
+        """The policy of one database; its cap is the budget of the accountant's role."""
         budget = self.policy.roles[list(ROLES).index(accountant)].budget
         dataset = replace(self.policy.dataset, url=url, data_version=version, budget=budget)
         roles = [
@@ -132,7 +137,7 @@ class Datasets:
         return replace(self.policy, dataset=dataset, roles=tuple(roles))
 
     def write(self, folder: Path, rows: DatasetRows) -> Path:
-        """Make a database, and return its file."""
+        """Create a database, and return its file."""
         path = folder / f"{rows.name}.duckdb"
         with duckdb.connect(str(path)) as database:
             database.execute("SET TimeZone = 'UTC'")
@@ -177,7 +182,7 @@ class Datasets:
         return next(each for each in self.policy.tables if each.name == _via(table).table)
 
     def _columns(self, table: Table) -> dict[str, SqlType]:
-        """The columns that the audit's databases have: those of the policy, and those that keys need."""
+        """The columns of a table in the audit's databases: those of the policy, and those that keys need."""
         columns = {column.name: column.type for column in table.columns}
         known = self.schema.tables[table.name].columns if table.name in self.schema.tables else {}
         needed = {name for names in self._unique(table) for name in names}
@@ -203,7 +208,7 @@ class Datasets:
         return f"SELECT {', '.join(values)} FROM range({own.get(table.name, _PUBLIC_ROWS)}) AS rows (r)"
 
     def _copied_rows(self, table: Table) -> str:
-        """The owner's rows; they have no value in the audit's own columns, but the first choice."""
+        """The owner's rows; the audit's own columns are NULL, except for CHOICE."""
         own = dict.fromkeys((PROBE, BLOCK, SECRET, CROWD, PLACE), "NULL") | {CHOICE: f"'{CHOICES[0]}'"}
         values = [
             f"CAST({own.get(name, DuckDB.quote_name(name))} AS {engine_type(sql_type)}) AS {DuckDB.quote_name(name)}"
@@ -213,11 +218,11 @@ class Datasets:
 
     @property
     def _shift(self) -> int:
-        """What is added to the numbers of keys, so that no unit that comes and goes is one that is there."""
+        """An offset of generated keys, so that no generated unit is one of the owner's."""
         return 0 if self.source is None else 10**9
 
     def _unit_rows(self, table: Table, first: int, end: int, rows: int, *, high: bool, lost: bool = False) -> str:
-        """Rows of the units numbered from `first` to before `end`, `rows` each."""
+        """SQL for the rows of the units from `first` to `end` - 1, `rows` each."""
         values = [
             f"{self._value(table, name, sql_type, 'u', 'r', high, lost)} AS {DuckDB.quote_name(name)}"
             for name, sql_type in self._columns(table).items()
@@ -245,7 +250,7 @@ class Datasets:
         return self._listed(column, unit, row, high)
 
     def _listed(self, column: PolicyColumn, unit: str, row: str, high: bool) -> str:
-        """SQL for a column of the policy; units that stay have no value in the audit's own."""
+        """SQL for a listed column; in PROBE and BLOCK, only varying units have a value."""
         stays = f"{unit} < 0 OR {unit} >= {2 * self.units}"
         match column.name:
             case "audit_probe":
@@ -293,26 +298,27 @@ _OWN = (
     PolicyColumn(CROWD, SqlType.INTEGER, values_from=(_PROBES, "probe")),
     PolicyColumn(PLACE, SqlType.INTEGER),
 )
-"""Its own columns of private tables."""
+"""The audit's own columns of protected tables."""
 
 
 def datasets(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Datasets:
-    """Return what is audited of a policy.
+    """Return the datasets for the audit of a policy.
 
     Args:
         policy: The policy.
-        schema: What its engine enforces.
-        units: So many units come and go, or fewer where each has many rows.
-        runs: The budgets are for so many runs of each class.
-        with_rows: Whether the rows of the policy's database are beside them.
+        schema: The constraints that its engine enforces.
+        units: The number of varying units; it is reduced if each has many rows.
+        runs: The number of runs of each class that the budgets must allow.
+        with_rows: Whether the rows of the policy's database are copied as well.
 
     Raises:
-        NotAuditable: A table or column of the policy has a name that the audit needs, or rows are wanted of a server.
+        NotAuditable: A table or column has a name that the audit needs, or `with_rows` is set for another engine than
+            DuckDB.
     """
     taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
     if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE, CROWD, PLACE}):
         raise NotAuditable(f'the audit itself uses the name "{clash[0]}"', hint="Audit a copy without it.")
-    # The law of what is shown is that of groups without a minimum frequency, which some accountants cannot have.
+    # min_units is removed: the audit computes the distribution without it, and some accountants do not allow it.
     held = [replace(table, files=None) for table in policy.tables]
     tables = tuple(t if t.public else replace(t, columns=(*t.columns, *_OWN), min_units=1) for t in held)
     names = frozenset(table.name for table in (*tables, *_PUBLIC))
@@ -343,7 +349,7 @@ def datasets(policy: Policy, schema: EngineSchema, units: int, runs: int, *, wit
 
 
 def _budget(accountant: Accountant) -> Budget:
-    """One that is not used up, with δ for as many selections as there are runs."""
+    """A budget that the audit does not use up, with δ for one selection per run."""
     delta = Fraction(0) if accountant is Accountant.PURE else Fraction(99, 100)
     share = Fraction(99, 100) if accountant in (Accountant.ZCDP, Accountant.ADVANCED) else Fraction(0)
     return Budget(Fraction(10**6), delta, accountant, None, share)
@@ -355,15 +361,15 @@ def _defaults(accountant: Accountant, delta: Fraction) -> QueryDefaults:
 
 
 def neighbours(datasets: Datasets) -> tuple[DatasetRows, DatasetRows]:
-    """The two sides: every unit is there, and none is; or every one is another."""
+    """The two sides: with all varying units and with none, or with other units in their place."""
     if datasets.substitutes:
-        # The values of both are at the limit that is farther from 0: either of their groups moves as far as it can.
+        # Both have values at the bound farther from 0, so both groups change as much as they can.
         return DatasetRows("one", 0), DatasetRows("other", datasets.units)
     return DatasetRows("present", 0), DatasetRows("absent", None)
 
 
 def _via(table: Table) -> UnitVia:
-    """The way that an audit's rows go: the first."""
+    """The first way of a table to its unit, which all generated rows take."""
     if not table.unit_via:
         raise TypeError("a protected table has a unit key or a way to it")
     return table.unit_via[0]

@@ -1,4 +1,4 @@
-"""stack: a session over an engine over one of the audit's databases, with a ledger of its own."""
+"""stack: a session with its own engine and ledger, on one of the audit's databases."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ _USER = "auditor"
 
 
 class _KeepingLedger(SqliteLedger):
-    """A ledger that also keeps for the audit what is stored in it: the noisy cells, as they were released."""
+    """A ledger that also keeps the released noisy cells for the audit."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -44,13 +44,13 @@ class _KeepingLedger(SqliteLedger):
         super().store(release_id, payload, ends=ends, dropped=dropped)
 
     def taken(self) -> tuple[ReleasedCells, ...]:
-        """What was stored since this was last asked."""
+        """Return the cells that were stored since the last call."""
         kept, self._kept = self._kept, []
         return tuple(kept)
 
 
 class Stack:
-    """Everything from the text of a query to its rows."""
+    """All that runs a query, from its text to its rows."""
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class Stack:
         ledger: Path | None = None,
         opened: Callable[[Policy], Backend] = open_backend,
     ) -> None:
-        """Name what is opened.
+        """Prepare a stack; `with` opens it.
 
         Args:
-            datasets: What is audited.
+            datasets: The policy under audit.
             url: The database.
-            folder: Where a new ledger is made.
-            accountant: How the budget adds up.
-            version: Of the data.
-            delta: Of queries with private groups; None for the audit's own.
-            ledger: One that there is already.
-            opened: What opens the database.
+            folder: The folder for a new ledger.
+            accountant: The accountant of the budget.
+            version: The data_version.
+            delta: δ of queries with private groups; None for the audit's own.
+            ledger: An existing ledger to use instead of a new one.
+            opened: The function that opens the database.
         """
         self.policy = datasets.at(url, accountant, version, delta)
         self._role = ROLES[accountant]
@@ -84,7 +84,7 @@ class Stack:
         self._exact: dict[str, Drawable] = {}
 
     def __enter__(self) -> Self:
-        """Open it."""
+        """Open the ledger, the database and a session."""
         self._ledger = _KeepingLedger(self.ledger_file)
         self._held.callback(self._ledger.close)
         if self._ledger.account(_USER) is None:
@@ -97,18 +97,18 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close them."""
         self._held.close()
 
     def configure(self, mechanism: str, epsilon: Fraction, settings: Sequence[tuple[str, str]]) -> None:
-        """Set what queries are asked under; each is a fresh, paid answer."""
+        """Set price, mechanism and other settings; unless these say otherwise, no answer is reused."""
         self._exact.clear()
         named = [("dpsql.reuse", "off"), ("dpsql.mechanism", mechanism), ("dpsql.epsilon", str(float(epsilon)))]
         for name, value in [*named, *settings]:
             self.session.configure(name, value)
 
     def _keeping(self, backend: Backend) -> Backend:
-        """A backend whose exact cells are kept, for noise to be drawn anew."""
+        """The backend, changed so that exact cells are kept; noise can then be drawn again."""
         fetch = backend.fetch
 
         def keep(
@@ -129,11 +129,11 @@ class Stack:
 
     @property
     def exact(self) -> tuple[Drawable, ...]:
-        """The exact cells of all that was asked since the stack was configured."""
+        """The exact cells of all releases since `configure`."""
         return tuple(self._exact.values())
 
     def selection(self, sql: str) -> Selection:
-        """How the private groups of a query are selected."""
+        """Return how the private groups of a query are selected."""
         (statement,) = self.session.parse(sql)
         selection = self.session.explain(statement).query.releases[0].selection
         if selection is None:
@@ -141,7 +141,7 @@ class Stack:
         return selection
 
     def ask(self, sql: str) -> Seen:
-        """Ask one query."""
+        """Run one query, and return what it showed; an error is a part of that."""
         (statement,) = self.session.parse(sql)
         try:
             result = self.session.execute(statement)
@@ -156,25 +156,26 @@ class Stack:
         return Seen(frame, tuple(result.rows), price, released, limit)
 
     def price(self, sql: str) -> Spent:
-        """What a query would be charged."""
+        """Return what a query would be charged."""
         (statement,) = self.session.parse(sql)
         return self.session.explain(statement).cost.spent
 
     @property
     def limit(self) -> Limit:
-        """What the budget may spend."""
+        """The limit of the user's budget."""
         return self._ledger.budget(_USER, self.policy).limit
 
     @property
     def spent(self) -> Spent:
-        """What the budget holds."""
+        """The spending of the user's budget."""
         return self._ledger.budget(_USER, self.policy).spent
 
 
 def _notices(result: Result) -> tuple[Notice, ...]:
-    """The notices, as they are where no row was released: what they make of noisy rows differs as these do.
+    """The notices, with the notice of the answer replaced by the one that it has without rows.
 
-    A notice that says anything but what the plan and the released rows tell stays as it is, and is found to differ.
+    This notice describes noisy rows, so it may differ between the sides. Only the text that the plan and the released
+    rows give is replaced; if a notice says anything else, the sides are found to differ.
     """
     if result.answer is None:
         return result.notices

@@ -1,4 +1,4 @@
-"""transcript: the releases of a trial on two neighbouring databases: their law, their noise, and the loss of a draw."""
+"""transcript: the releases of a trial on two neighbours, their distributions, noise and privacy loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Pair:
 
     Attributes:
         sides: Its exact cells with the unit and without it.
-        groups: For each unit the keys of its groups; none where all rows are of one trial.
+        groups: The group keys of each unit; empty if all rows belong to one trial.
     """
 
     sides: tuple[Drawable, Drawable]
@@ -33,21 +33,21 @@ class Pair:
 
     @property
     def planned(self) -> PlannedRelease:
-        """What is done to the cells."""
+        """The planned release."""
         return self.sides[0].planned
 
     @property
     def adds_noise(self) -> bool:
-        """Whether noise is added to all cells, as `losses` needs; a cell that is chosen is looked at by itself."""
+        """Whether noise is added to all cells, as `losses` requires; cells of rank choices and top-k have no noise."""
         return not any(isinstance(each.noise, RankChoice | Picking) for each in self.planned.primitives)
 
     @property
     def width(self) -> int:
-        """Cells of a group as they are drawn."""
+        """The number of drawn cells per group."""
         return self.planned.private_keys + len(self.planned.primitives)
 
     def law(self) -> Masses:
-        """Return what the groups of the first unit show; all units are alike."""
+        """Return the distribution of the first unit's groups on both sides; all units are alike."""
         picking = self.planned.primitives[0].noise if self.planned.primitives else None
         if isinstance(picking, Picking):
             return laws.merged(np.stack([laws.picked(picking, self._scores(side.exact)) for side in self.sides]))
@@ -57,8 +57,8 @@ class Pair:
     def losses(self, drawn: Cells) -> Cells:
         """Return the privacy loss of what was released, draws × units.
 
-        Guarantee: the logarithm of the likelihood ratio, if the noise is that of the plan; the losses of cells add up,
-            for their noise is independent.
+        Guarantee: it is the logarithm of the likelihood ratio if the noise is that of the plan. Losses of cells add up
+            because their noise is independent.
         Reference: Dwork & Roth 2014, section 3.5.1.
 
         Args:
@@ -77,20 +77,20 @@ class Pair:
         return found
 
     def _exact(self, side: Drawable) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Units × groups: how many units a group has; and the same × cells. A group that is missing has none."""
+        """The number of units per unit and group, and the cells of these groups; 0 for missing groups."""
         places = places_of(side.exact.keys[0], self.groups) if self.groups else np.zeros((1, 1), dtype=np.intp)
         cells = [np.append(cell.astype(object), 0)[places] for cell in side.exact.cells]
         return np.append(side.exact.units, 0)[places], np.stack([*cells, places], axis=-1)[..., :-1]
 
     def _scores(self, exact: ExactCells) -> NDArray[np.int64]:
-        """The scores of the first unit's list, in the order of the candidates."""
+        """The scores of the first unit's candidates, sorted by name."""
         lists = self.planned.contribution.lists
         rows = np.flatnonzero(exact.keys[lists[0]] == str(self.groups[0][0])) if lists else range(len(exact.units))
         names = {tuple(str(key[row]) for key in exact.keys): row for row in rows}
         return np.array([exact.cells[0][names[name]] for name in sorted(names)])
 
     def _of_group(self, units: NDArray[np.int64], cells: NDArray[Any]) -> Masses:
-        """What one group shows, of its exact cells on the two sides."""
+        """The distribution of one group's cells on both sides, from its exact cells."""
         selection, shown = self.planned.selection, NOTHING
         for place, primitive in enumerate(self.planned.primitives):
             if isinstance(primitive.noise, RankChoice):
@@ -108,7 +108,7 @@ class Pair:
         return laws.merged(np.hstack([shown, 1 - shown.sum(axis=1, keepdims=True)]))
 
     def _kept(self, units: NDArray[np.int64], cells: NDArray[Any]) -> Floats:
-        """With which probability groups are shown."""
+        """The probability that each group is shown."""
         match self.planned.selection:
             case None:
                 return np.ones(units.shape)
@@ -132,11 +132,11 @@ class Transcript:
 
     @property
     def law(self) -> Masses:
-        """What a trial shows."""
+        """The distribution of a trial on both sides."""
         return reduce(laws.together, (pair.law() for pair in self.pairs), NOTHING)
 
     def drawn(self, times: int) -> tuple[Cells, Cells]:
-        """Draw the noise of both sides so often; see `Drawable.drawn`."""
+        """Draw the noise of both sides `times` times; see `Drawable.drawn`."""
         one, other = (
             np.concatenate([pair.sides[side].drawn(pair.groups, times) for pair in self.pairs], axis=3)
             for side in (0, 1)
@@ -144,13 +144,13 @@ class Transcript:
         return one, other
 
     def losses(self, cells: Cells) -> Cells | None:
-        """Return the privacy loss of each trial, draws × units; None where a cell is chosen."""
+        """Return the privacy loss of each trial, draws × units; None if some cells have no added noise."""
         if not self.pairs or not all(pair.adds_noise for pair in self.pairs):
             return None
         ends = np.cumsum([pair.width for pair in self.pairs])[:-1]
         parts = zip(self.pairs, np.split(cells, ends, axis=3), strict=True)
         total: Cells = np.sum([pair.losses(part) for pair, part in parts], axis=0)
-        # All that is infinite, whatever is added to it, is one value: no cut parts it.
+        # Infinite losses are one value, also after finite ones are added, so that no threshold separates them.
         return np.clip(total, -MOST / 2, MOST / 2)
 
 

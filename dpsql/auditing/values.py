@@ -1,4 +1,4 @@
-"""values: SQL for values that are made up: of any type, another for each number, or beyond a column's bounds."""
+"""values: SQL for generated values: distinct ones of any type, or ones beyond a column's bounds."""
 
 from datetime import date, datetime
 from fractions import Fraction
@@ -33,7 +33,7 @@ def null(sql_type: SqlType) -> str:
 
 
 def number_as(number: str, sql_type: SqlType) -> str:
-    """SQL for a value of a type that stands for a whole number, another for each; NULL where there is no such way."""
+    """SQL that encodes a whole number in a type; NULL for types without such a value."""
     if sql_type.is_text:
         return f"'v' || {number}"
     if sql_type.is_number:
@@ -50,14 +50,14 @@ def number_as(number: str, sql_type: SqlType) -> str:
 
 
 def is_above(column: PolicyColumn, *, high: bool) -> bool:
-    """Whether `beyond` gives values above a column's bounds, which are numbers; high ones are the larger in size."""
+    """Whether `beyond` gives values above a column's numeric bounds; `high` chooses the bound farther from 0."""
     if not isinstance(column.lower, Fraction) or not isinstance(column.upper, Fraction):
         raise TypeError("a bounded number has limits that are numbers")
     return high == (abs(column.upper) >= abs(column.lower))
 
 
 def beyond(column: PolicyColumn, high: bool) -> str:
-    """SQL for a value beyond a column's bounds on one side, as far as its type goes."""
+    """SQL for a value beyond one bound of a column, within the range of its type."""
     lower, upper = column.lower, column.upper
     if lower is None or upper is None:
         return number_as("1", column.type)

@@ -1,7 +1,7 @@
-"""verdict: what a query class showed on two neighbouring databases, against what was charged for it.
+"""verdict: compares what a query class showed on two neighbours with what was charged.
 
-Rule 1: whatever is no noisy cell is the same on both sides: columns, notices, public keys, errors.
-Rule 2: what noisy cells may tell is the charge, and nothing else is asked of the plan.
+Rule 1: all but noisy cells must be equal on both sides: columns, notices, public keys and errors.
+Rule 2: noisy cells may reveal what was charged. Nothing else of the plan is trusted.
 """
 
 import zlib
@@ -22,9 +22,9 @@ from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.accounting import Limit, Spent
 
 _CHOSEN_ON = 4
-"""The part of the runs on which the event is chosen."""
+"""The event is chosen on one in this many runs."""
 _FEW = 2
-"""Groups of a unit whose cells are looked at each by itself."""
+"""The number of a unit's groups whose cells are also tested one by one."""
 
 Row = tuple[object, ...]
 Key = int | str
@@ -32,15 +32,15 @@ Key = int | str
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run showed.
+    """What one run shows a user, and its noisy cells.
 
     Attributes:
-        frame: All that is no row: the same on both sides, whoever is in the data.
+        frame: All but the rows; it must be equal on both sides.
         rows: The rows.
-        price: What was charged.
-        released: The noisy cells that the rows are made of.
-        limit: Of the budget that was charged; None where nothing was.
-        refusal: Why there are no rows; None where there are.
+        price: The charge.
+        released: The noisy cells that the rows are computed from.
+        limit: The limit of the charged budget; None without a charge.
+        refusal: The error message and code; None if the query was answered.
     """
 
     frame: tuple[object, ...]
@@ -51,7 +51,7 @@ class Seen:
     refusal: str | None = None
 
     def beside(self, other: "Seen") -> "Seen":
-        """Both answers as one, row beside row."""
+        """Join two answers row by row; the columns after the key are put next to each other."""
         rows = tuple((*one, *more[1:]) for one, more in zip(self.rows, other.rows, strict=False))
         released = (*self.released, *other.released)
         frame, price = (self.frame, other.frame), self.price.merge(other.price)
@@ -60,10 +60,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Trials:
-    """How rows are cut into trials, of which each concerns one unit alone.
+    """Which rows belong to which trial; each trial concerns one unit.
 
     Attributes:
-        keys: For each unit the keys of its groups; none where the rows of one run are one trial.
+        keys: The group keys of each unit; empty if all rows of a run are one trial.
         public: Whether all keys are public, and so the same on both sides.
     """
 
@@ -71,11 +71,11 @@ class Trials:
     public: bool = True
 
     def released(self, seen: Sequence[Seen]) -> Cells:
-        """The noisy cells of each run and unit, without those that do not lie in its groups alone."""
+        """Return the noisy cells of each run and unit, from the releases that are grouped as `keys` says."""
         return np.stack([np.concatenate([*self._released(each)], axis=3) for each in seen])[:, 0]
 
     def rows(self, seen: Sequence[Seen]) -> Cells:
-        """The columns of each run's and unit's rows, the numbers of their digits last; see `digits`."""
+        """Return the columns of each run's and unit's rows, followed by their `digits`."""
         found = [self._rows(each) for each in seen]
         return np.stack([_widened(each, max(each.shape[2] for each in found)) for each in found])
 
@@ -104,18 +104,18 @@ class Trials:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one query class.
+    """The result for one query class.
 
     Attributes:
         name: The class.
         mechanism: The noise and the accountant.
-        epsilon: What is claimed; of what is claimed in two ways, that whose bound is nearer. See `Claim`.
-        delta: What is claimed.
-        bound: What the runs prove.
-        runs: Queries on each side.
-        attainable: The most that any event on these databases could show, by the law of the noise; see `attainable`.
-        faults: What is wrong, one sentence each.
-        of_delta: Whether the bound is one on δ, and not on ε.
+        epsilon: The claimed ε; of two claims, the one that the bound comes nearer to. See `Claim`.
+        delta: The claimed δ.
+        bound: The lower bound that the runs prove.
+        runs: The number of runs on each side.
+        attainable: The largest lower bound that any event on these databases could give; see `attainable`.
+        faults: The faults found, one sentence each.
+        of_delta: Whether the bound is on δ instead of ε.
     """
 
     name: str
@@ -130,18 +130,18 @@ class Finding:
 
     @property
     def share(self) -> float:
-        """Which part of its claim the bound reaches."""
+        """The bound as a share of the claim."""
         claimed = self.delta if self.of_delta else self.epsilon
         return self.bound.least / claimed if claimed else 0.0
 
     @property
     def share_of_attainable(self) -> float:
-        """Which part of what is attainable the bound reaches."""
+        """The bound as a share of what is attainable."""
         return self.bound.least / self.attainable if self.attainable else 0.0
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no fault was found."""
         return not self.faults
 
 
@@ -156,18 +156,18 @@ def judge(
     times: int = 0,
     of_delta: bool = False,
 ) -> Finding:
-    """Compare what two sides showed, run by run.
+    """Compare two sides run by run, and test the claim.
 
     Args:
         name: The class.
         mechanism: The noise and the accountant.
-        trials: How rows are cut.
-        sides: What was seen with the units and without them.
-        error: The probability with which a sound class may be found faulty.
-        claim: What is claimed, where that is not what the charge promises.
+        trials: Which rows belong to which trial.
+        sides: The runs on the first and on the second side.
+        error: The largest probability that a bound of a sound class is wrong.
+        claim: The claim, if it is not the one of the charge.
         transcript: The releases with their exact cells.
-        times: How often the noise of all units is drawn besides.
-        of_delta: Whether the bound is one on δ, which is all that there is to tell.
+        times: The number of additional draws of the noise of all units.
+        of_delta: Whether δ is tested instead of ε.
     """
     faults = [*_differences(sides, trials)]
     if any(seen.price != sides[0][0].price for seen in sides[0]):
@@ -205,7 +205,7 @@ def judge(
 def _outcomes(
     seen: Mapping[str, tuple[Cells, Cells]], transcript: Transcript
 ) -> tuple[tuple[Outcomes, Outcomes], tuple[Outcomes, Outcomes]]:
-    """The runs on which the event is chosen, and the others, on which it is counted."""
+    """Split the runs of both sides: the event is chosen on the first part and counted on the second."""
     chosen_on = max(1, min(len(cells[0]) for cells in seen.values()) // _CHOSEN_ON)
     features: list[dict[str, Values]] = [{}, {}]
     for name, sides in seen.items():
@@ -229,12 +229,12 @@ def _outcomes(
 
 
 def _widened(cells: Cells, width: int) -> Cells:
-    """The same with as many cells as another has; a side that shows no private group has none."""
+    """The cells, padded with NaN to a width; a side that shows no private group has fewer."""
     return np.pad(cells, [(0, 0)] * (cells.ndim - 1) + [(0, width - cells.shape[-1])], constant_values=nan)
 
 
 def _single(name: str, cells: Cells) -> Mapping[str, Values]:
-    """Each cell of a unit's first groups alone, and the largest of all its groups."""
+    """Features of a unit: each cell of its first groups, and the largest cell over all its groups."""
     found = {
         f"{name} {cell} of group {group}": cells[:, :, group, cell]
         for group, cell in np.ndindex(*cells.shape[2:])
@@ -256,7 +256,7 @@ def _differences(sides: tuple[Sequence[Seen], Sequence[Seen]], trials: Trials) -
 
 
 def _numbers(cells: Sequence[object]) -> tuple[float, ...]:
-    """A number for each cell, another for each text; and the binary digits after the point of each."""
+    """Each cell as a number (a text as its checksum), followed by the binary digits of each after the point."""
     return tuple(map(_number, cells)) + tuple(map(digits, cells))
 
 
@@ -268,7 +268,7 @@ def _number(cell: object) -> float:
 
 
 def digits(cell: object) -> int:
-    """Binary digits after the point: what floating-point noise betrays of the value that it was added to.
+    """The number of binary digits after the point, by which floating-point noise can reveal the exact value.
 
     Reference: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
