@@ -335,7 +335,7 @@ def people(each_wide_engine: Engine) -> Engine:
 def test_random_pairs(people: Engine, table: str) -> None:
     """Whatever is combined is what would be asked; the draws are the same in each run."""
     chance, found = random.Random(23), 0
-    for turn in turns(25):
+    for turn in turns(36):
         limit = chance.choice(LIMITS[table])
         first = any_query(chance, table, FINER[table], limit, len(VALUES[table]), 0)
         then = any_query(chance, table, KEYS[table], limit, chance.randint(1, 2), chance.randint(0, len(TERMS) - 1))

@@ -281,20 +281,20 @@ def both(rows: int) -> Callable[[PlannedRelease], PlannedRelease]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (dropped(RowsOfMany), "left out, or counted twice"),
-        (having(RowsOfMany, rows=2), "left out, or counted twice"),
-        (having(RowsOfFew, rows=2), "left out, or counted twice"),
-        (having(Totals, few=None), "left out, or counted twice"),
-        (planted(RowsOfFew, lambda few: replace(few, input=replace(few.input, keys=()))), "left out, or counted twice"),
-        (both(4), "more to a cell"),
+        (dropped(RowsOfMany), "omitted or counted twice"),
+        (having(RowsOfMany, rows=2), "omitted or counted twice"),
+        (having(RowsOfFew, rows=2), "omitted or counted twice"),
+        (having(Totals, few=None), "omitted or counted twice"),
+        (planted(RowsOfFew, lambda few: replace(few, input=replace(few.input, keys=()))), "omitted or counted twice"),
+        (both(4), "change a cell by more"),
         (having(Totals, units=Units.ROWS), "would not be counted"),
         (having(RowsOfFew, cells=()), "would not be counted"),
-        (having(RowsOfFew, cells=(UnitTotal(),) * 2), "a cell is not known"),
+        (having(RowsOfFew, cells=(UnitTotal(),) * 2), "unknown kind of cell"),
         (
             planted(RowSum, lambda cell: replace(cell, sum=replace(cell.sum, value=Plain(Literal(1, SqlType.BIGINT))))),
             "not clamped",
         ),
-        (planted(RowSum, lambda cell: replace(cell, centre=9)), "more to a cell"),
+        (planted(RowSum, lambda cell: replace(cell, centre=9)), "change a cell by more"),
     ],
 )
 def test_a_plan_whose_units_are_told_apart_wrongly_is_not_run(
@@ -309,7 +309,7 @@ def test_a_plan_whose_units_are_told_apart_wrongly_is_not_run(
 
 def test_rows_that_may_change_between_reads_are_read_once(survey: Survey) -> None:
     query = survey.compile("SELECT kind, COUNT(*) FROM visits GROUP BY kind", THREE)
-    with pytest.raises(GuaranteeMismatch, match="not be the same each time"):
+    with pytest.raises(GuaranteeMismatch, match="can differ from read to read"):
         verify(query, unstored(survey))
 
 
@@ -448,22 +448,22 @@ def of_two_rows(planned: PlannedRelease) -> PlannedRelease:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (of_rows(rows_per_unit=6), "less than one unit may change"),
-        (of_rows(rows_per_unit=4), "more to a cell"),
-        (of_rows(rows_per_unit=None), "less than one unit may change"),
-        (having(RowSampling, rows=50), "more to a cell"),
+        (of_rows(rows_per_unit=6), "a smaller sensitivity than one unit can cause"),
+        (of_rows(rows_per_unit=4), "change a cell by more"),
+        (of_rows(rows_per_unit=None), "a smaller sensitivity than one unit can cause"),
+        (having(RowSampling, rows=50), "change a cell by more"),
         (dropped(RowSampling), "not limited over all groups"),
-        (having(RowLimit, rows=30), "more to a cell"),
+        (having(RowLimit, rows=30), "change a cell by more"),
         (dropped(RowLimit), "not limited over all groups"),
-        (planted(ClampedSum, lambda amount: replace(amount, rows=3)), "more to a cell"),
-        (having(GroupSampling, groups=4), "more to a cell"),
+        (planted(ClampedSum, lambda amount: replace(amount, rows=3)), "change a cell by more"),
+        (having(GroupSampling, groups=4), "change a cell by more"),
         (dropped(GroupSampling), "not bounded"),
-        (of_two_rows, "more to a cell"),
+        (of_two_rows, "change a cell by more"),
         (of_rows(grouped=False), "not bounded"),
-        (of_rows(one_row=True), "more rows than the plan says"),
-        (less("l1"), "less than one unit may change"),
-        (less("l2_squared"), "less than one unit may change"),
-        (less("linf"), "less than one unit may change"),
+        (of_rows(one_row=True), "more rows than the plan allows"),
+        (less("l1"), "a smaller sensitivity than one unit can cause"),
+        (less("l2_squared"), "a smaller sensitivity than one unit can cause"),
+        (less("linf"), "a smaller sensitivity than one unit can cause"),
     ],
 )
 @pytest.mark.parametrize("adjacency", Adjacency)

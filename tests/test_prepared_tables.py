@@ -434,15 +434,15 @@ def of_one_row(release: PlannedRelease) -> PlannedRelease:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (contributing(copied=False), "as if it were the table"),
-        (from_the_table, r"beside those of a bounded copy|the same field"),
-        (on_relation(twice), r"beside those of a bounded copy|the same field"),
+        (contributing(copied=False), "where the plan reads the table itself"),
+        (from_the_table, r"also reads unbounded rows|the same field"),
+        (on_relation(twice), r"also reads unbounded rows|the same field"),
         (on_relation(Distinct), "on another grid"),
-        (having(Rows, one_row=True), "a unit may have several rows"),
-        (contributing(rows_per_group=49), "more to a cell"),
-        (contributing(rows_per_group=51), "less than one unit may change"),
-        (of_one_row, "more to a cell"),
-        (understated, "less than one unit may change"),
+        (having(Rows, one_row=True), "a unit can have several rows"),
+        (contributing(rows_per_group=49), "change a cell by more"),
+        (contributing(rows_per_group=51), "a smaller sensitivity than one unit can cause"),
+        (of_one_row, "change a cell by more"),
+        (understated, "a smaller sensitivity than one unit can cause"),
     ],
 )
 def test_a_plan_that_was_tampered_with_is_not_run(
@@ -478,7 +478,7 @@ def test_a_copy_is_read_alone(planner: Planner) -> None:
 
 def test_a_plan_over_a_copy_that_is_stale_is_not_run(planner: Planner) -> None:
     schema = replace(planner.catalog.schema, copies={"visits": STALE})
-    with pytest.raises(GuaranteeMismatch, match="a table that is not known"):
+    with pytest.raises(GuaranteeMismatch, match="unknown table"):
         tampered(planner, lambda release: release, schema)
 
 
@@ -515,7 +515,7 @@ def test_ranks_and_distinct_values_are_not_read_from_copies(planner: Planner) ->
         capped = replace(primitive, primitive=replace(primitive.primitive, cap=release.contribution.rows_per_group))
         return replace(release, primitives=(*release.primitives, capped))
 
-    with pytest.raises(GuaranteeMismatch, match="not those that are noised"):
+    with pytest.raises(GuaranteeMismatch, match="differ from those that get noise"):
         tampered(planner, with_rank, None)
 
     totals = only(planner.compile(GROUPED, max_error_ratio="1000")).query.tree.totals
@@ -526,7 +526,7 @@ def test_ranks_and_distinct_values_are_not_read_from_copies(planner: Planner) ->
     def with_distinct(cell: RowSum) -> DistinctTotal:
         return DistinctTotal(rows, cell.sum.value, cell.sum.condition, total=cell.sum.value, centre=cell.centre)
 
-    with pytest.raises(GuaranteeMismatch, match="told apart"):
+    with pytest.raises(GuaranteeMismatch, match="distinct values of one unit"):
         tampered(planner, planted(RowSum, with_distinct), None)
 
 

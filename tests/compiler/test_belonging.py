@@ -43,7 +43,7 @@ from tests.compiler.plans import Planner
 
 NUMBERS = iter(range(10**6))
 MIXED, NOBODY, JOINED, OTHERS = (
-    "put together",
+    "would be combined",
     "rows without a unit",
     "different units would be joined",
     "of other units",
@@ -125,7 +125,7 @@ def test_rows_of_a_table_are_its_units(owners: Owners, visits: UnitScan, patient
     assert owners.of(visits) == Belonging(frozenset({visits.unit_field}), False)
     assert owners.of(patients) == Belonging(frozenset({patients.unit_field}), True)
     assert owners.of(doctors) is owners.of(Filter(doctors, Literal(True, SqlType.BOOLEAN))) is None
-    refused(owners, SystemScan("ledger", ()), "not known")
+    refused(owners, SystemScan("ledger", ()), "unknown kind of relation")
 
 
 def test_what_is_made_first_is_public_and_a_copy_is_not(owners: Owners, patients: UnitScan, doctors: Scan) -> None:
@@ -166,12 +166,12 @@ def test_windows_go_over_one_unit(owners: Owners, visits: UnitScan) -> None:
         found = owners.of(between(windows, low, high))
         assert found is not None and found.once is once
     for windows in (numbered(visits), numbered(visits, other)):
-        refused(owners, windows, "a window goes over rows of several units")
+        refused(owners, windows, "a window contains rows of several units")
 
 
 def test_rows_are_not_cut_or_told_apart_across_units(owners: Owners, visits: UnitScan) -> None:
     order = (Order(Column(visits.unit_field), False, False),)
-    refused(owners, Sort(visits, visits.fields, order, 3, 0), "cut together")
+    refused(owners, Sort(visits, visits.fields, order, 3, 0), "a limit would apply")
     assert (found := owners.of(Distinct(handed_on(visits, visits.unit_field)))) is not None and found.once
     assert (found := owners.of(Distinct(visits))) is not None and not found.once
 
@@ -184,7 +184,7 @@ def test_units_are_joined_with_themselves(owners: Owners, visits: UnitScan, pati
     for kind in ("inner", "cross", "left", "full"):
         refused(owners, Join(kind, visits, patients, None), JOINED)
         refused(owners, Join(kind, visits, patients, same(visits.column_fields[0], patients.unit_field)), JOINED)
-    refused(owners, Join("matched", visits, patients, condition), "a join that is not known")
+    refused(owners, Join("matched", visits, patients, condition), "unknown kind of join")
     refused(owners, Join("inner", visits, visits, condition), "the same field")
 
 

@@ -117,7 +117,7 @@ def both_say_one_row(release: PlannedRelease) -> PlannedRelease:
     return with_bounds(one_row=True)(having(Rows, one_row=True)(release))
 
 
-ADDS_MORE, UNBOUNDED, UNKNOWN = "may add more to a cell", "not bounded", "is not known"
+ADDS_MORE, UNBOUNDED = "can change a cell by more", "not bounded"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ ADDS_MORE, UNBOUNDED, UNKNOWN = "may add more to a cell", "not bounded", "is not
         (BY_DAY, dropped(GroupSampling), UNBOUNDED),
         (BY_DAY, more(GroupSampling, "groups"), ADDS_MORE),
         (VALUES, more(ValueSampling, "rows"), ADDS_MORE),
-        (VALUES, planted(ValueSampling, lambda node: replace(node, distinct=not node.distinct)), "in another way"),
+        (VALUES, planted(ValueSampling, lambda node: replace(node, distinct=not node.distinct)), "another expression"),
         (DISTINCT, more(CountedRows, "rows"), ADDS_MORE),
         (PUBLIC, more(CountedRows, "rows"), ADDS_MORE),
         (TOTAL, more(ClampedSum, "lower", -1), ADDS_MORE),
@@ -138,28 +138,32 @@ ADDS_MORE, UNBOUNDED, UNKNOWN = "may add more to a cell", "not bounded", "is not
         (OF_DISTINCT, wider(Clamped, "upper"), ADDS_MORE),
         (RANKS, wider(Clamped, "upper"), "another grid"),
         (SINGLE, wider(Clamped, "upper"), ADDS_MORE),
-        (SINGLE, planted(Clamped, lambda node: Plain(node.expression)), "not clamped would be added up"),
+        (SINGLE, planted(Clamped, lambda node: Plain(node.expression)), "a summed value is not clamped"),
         (TOTAL, planted(Clamp, lambda node: replace(node, amounts=node.amounts[:-1])), "not clamped"),
         (TOTAL, planted(Clamp, lambda node: replace(node, amounts=(None,) * len(node.amounts))), "not clamped"),
         (TOTAL, dropped(Clamp), "not clamped"),
         (DRUGS, dropped(Clamp), "not clamped"),
         (TOTAL, planted(Totals, lambda node: replace(node, source=node.source.input.input)), "not clamped"),
-        (TOTAL, planted(UnitTotal, lambda node: RowCount(Count(None, None))), "rows are added up that are not bounded"),
-        (TOTAL, planted(UnitTotal, lambda node: UnitCount(None, None)), "rows are added up that are not bounded"),
+        (TOTAL, planted(UnitTotal, lambda node: RowCount(Count(None, None))), "summed rows are not bounded"),
+        (TOTAL, planted(UnitTotal, lambda node: UnitCount(None, None)), "summed rows are not bounded"),
         (SINGLE, planted(RowCount, lambda node: UnitTotal()), "not clamped"),
-        (TOTAL, planted(Totals, of_all_rows), "rows are added up that are not bounded"),
+        (TOTAL, planted(Totals, of_all_rows), "summed rows are not bounded"),
         (FEW, with_bounds(ranked=True), UNBOUNDED),
-        (FEW, with_bounds(one_row=True), "more rows than the plan says"),
+        (FEW, with_bounds(one_row=True), "more rows than the plan allows"),
         (PUBLIC, having(BoundedQuery, enumeration=None), "the groups of the plan"),
         (DRUGS, having(GroupSampling, lists=(0,)), "other lists"),
         (MODES, having(GroupSampling, lists=None), "other lists"),
         (MODES, having(Enumeration, lists=None), "the groups of the plan"),
         (MODES, dropped(GroupSampling), UNBOUNDED),
-        (DRUGS, planted(Totals, lambda node: replace(node, units=Units.NONE)), "selected by units"),
-        (DRUGS, planted(Totals, lambda node: replace(node, units=Units.DISTINCT)), "selected by units"),
-        (PRIVATE, planted(Totals, lambda node: replace(node, units=Units.NONE)), "selected by units"),
-        (PUBLIC, planted(Totals, lambda node: replace(node, cells=node.cells[1:])), "not those that are noised"),
-        (RANKS, planted(Histogram, lambda node: UnitTotal()), "chosen by their ranks"),
+        (DRUGS, planted(Totals, lambda node: replace(node, units=Units.NONE)), "groups of one unit are not limited"),
+        (
+            DRUGS,
+            planted(Totals, lambda node: replace(node, units=Units.DISTINCT)),
+            "groups of one unit are not limited",
+        ),
+        (PRIVATE, planted(Totals, lambda node: replace(node, units=Units.NONE)), "groups of one unit are not limited"),
+        (PUBLIC, planted(Totals, lambda node: replace(node, cells=node.cells[1:])), "differ from those that get noise"),
+        (RANKS, planted(Histogram, lambda node: UnitTotal()), "a choice by rank"),
     ],
 )
 def test_a_fault_in_the_tree_is_refused(planner: Planner, sql: str, change: Change, why: str) -> None:
@@ -188,8 +192,8 @@ def crossed(other: Relation) -> Change:
     return on_relation(lambda relation: Join("cross", relation, other, None))
 
 
-UNKNOWN_TABLE = "a table that is not known would be read"
-UNKNOWN_RELATION = "a relation that is not known would be read"
+UNKNOWN_TABLE = "unknown table"
+UNKNOWN_RELATION = "unknown kind of relation"
 
 
 def test_a_table_that_is_not_known_is_not_read(planner: Planner) -> None:
@@ -211,10 +215,10 @@ def test_rows_are_bounded_by_their_own_unit(planner: Planner) -> None:
     """What the plan says of the unit, and of how many rows it has, is found again from the tables."""
     (patients,) = [node for node in nodes(rows_of(planner, SINGLE)) if isinstance(node, UnitScan)]
     (drugs,) = [node for node in nodes(rows_of(planner, DRUGS)) if isinstance(node, UnitScan)]
-    not_unit = "rows are bounded by what is not their unit"
+    not_unit = "rows are bounded per another key than their unit"
     refused(planner, DRUGS, planted(Rows, lambda node: replace(node, unit=drugs.column_fields[0])), not_unit)
     refused(planner, DRUGS, crossed(patients), "rows of different units would be joined")
-    refused(planner, DISTINCT, both_say_one_row, "a unit may have several rows")
+    refused(planner, DISTINCT, both_say_one_row, "a unit can have several rows")
     refused(planner, PRIVATE, having(Rows, keys=(Exists(drugs),)), "rows of other units")
     refused(
         planner, SINGLE, planted(Clamped, lambda node: replace(node, expression=Exists(drugs))), "rows of other units"
@@ -241,7 +245,7 @@ def test_a_protected_table_is_not_read_as_a_public_one(planner: Planner) -> None
 
 
 def test_a_public_read_whose_tables_are_not_found_is_not_run(planner: Planner) -> None:
-    public_reads_refused(planner, Values((), ((),)), "no public table is found")
+    public_reads_refused(planner, Values((), ((),)), "names no public table")
     public_reads_refused(planner, SystemScan("ledger", ()), UNKNOWN_RELATION)
 
 
@@ -256,9 +260,9 @@ def test_a_relation_that_is_not_known_is_not_read(planner: Planner) -> None:
 
 def test_a_release_that_reads_no_protected_table_is_not_run(planner: Planner) -> None:
     for relation in (public_scan(planner), Values((), ((),))):  # nobody's rows have no unit
-        refused(planner, PRIVATE, having(Rows, relation=relation), "what is not their unit")
+        refused(planner, PRIVATE, having(Rows, relation=relation), "another key than their unit")
     refused(planner, FEW, having(Enumeration, relation=rows_of(planner, SINGLE)), "listed from a protected table")
-    refused(planner, PRIVATE, having(BoundedQuery, totals=None), "nothing is asked of protected rows")
+    refused(planner, PRIVATE, having(BoundedQuery, totals=None), "the tree reads no protected rows")
 
 
 def test_a_wide_total_is_over_all_groups(planner: Planner) -> None:
@@ -274,7 +278,7 @@ def test_rows_of_a_protected_table_are_counted_beside_their_owners(
     """Did owners tell a unit of rows that nobody has, the plan would still be refused."""
     monkeypatch.setattr(Tree, "_check_owners", lambda self: None)
     nobody = having(Rows, relation=public_scan(planner))
-    refused(planner, PRIVATE, nobody, "no protected table is found")
+    refused(planner, PRIVATE, nobody, "reads no protected table")
 
 
 def test_rows_are_read_from_no_table_that_stands_in_text(planner: Planner) -> None:
@@ -289,7 +293,7 @@ def test_a_list_of_public_groups_costs_nothing_and_reads_nobody(planner: Planner
     sql = "SELECT DISTINCT sex FROM patients"
     (release,) = planner.compile(sql, **TEN_GROUPS).releases
     assert release.events == () and release.query.tree.totals is None and "patients" not in release.sql
-    for_nothing = "would be read for nothing"
+    for_nothing = "a plan without a price"
     refused(planner, sql, having(BoundedQuery, totals=totals_of(planner, OF_ONE)), for_nothing)
     refused(planner, sql, having(BoundedQuery, totals=totals_of(planner, OF_ONE), enumeration=None), for_nothing)
     refused(planner, sql, having(Enumeration, relation=rows_of(planner, SINGLE)), for_nothing)
@@ -311,13 +315,13 @@ Unknown.__module__ = Totals.__module__  # so that faults are planted in it, too
 @pytest.mark.parametrize(
     ("sql", "change", "why"),
     [
-        (TOTAL, planted(Totals, lambda node: replace(node, source=Unknown(node.source))), "a step is not known"),
-        (DRUGS, planted(UnitSums, Unknown), "a step is not known"),
-        (VALUES, planted(ValueSampling, lambda node: replace(node, kept=Unknown(node.kept))), "a step is not known"),
-        (OF_ONE, planted(DistinctTotal, lambda node: replace(node, source=Unknown())), "a step is not known"),
-        (TOTAL, planted(UnitTotal, lambda node: Unknown()), "a cell is not known"),
+        (TOTAL, planted(Totals, lambda node: replace(node, source=Unknown(node.source))), "unknown kind of step"),
+        (DRUGS, planted(UnitSums, Unknown), "unknown kind of step"),
+        (VALUES, planted(ValueSampling, lambda node: replace(node, kept=Unknown(node.kept))), "unknown kind of step"),
+        (OF_ONE, planted(DistinctTotal, lambda node: replace(node, source=Unknown())), "unknown kind of step"),
+        (TOTAL, planted(UnitTotal, lambda node: Unknown()), "unknown kind of cell"),
         (TOTAL, planted(CountedRows, lambda node: Unknown()), "not clamped"),
-        (SINGLE, planted(Rows, lambda node: replace(node, values=(Unknown(),))), "a value is not known"),
+        (SINGLE, planted(Rows, lambda node: replace(node, values=(Unknown(),))), "unknown kind of value"),
         (SINGLE, planted(RowSum, lambda node: replace(node, sum=replace(node.sum, value=Unknown()))), "not clamped"),
     ],
 )
@@ -347,21 +351,29 @@ def rows_step(totals: Any) -> Any:
 @pytest.mark.parametrize(
     ("sql", "change", "why"),
     [
-        (DISTINCT, having(Rows, one_row=True), "a unit may have several rows"),
-        (VALUES_IN_ALL, planted(Histogram, on_rows), "told apart, and nothing limits them"),
-        (VALUES_IN_ALL, planted(DistinctTotal, on_rows), "told apart, and nothing limits them"),
-        (SQUARES, planted(DistinctTotal, of_another), "other values are added up than are told apart"),
-        (OF_ONE, planted(Histogram, lambda c: replace(c, source=replace(c.source, values=()))), "made of other rows"),
+        (DISTINCT, having(Rows, one_row=True), "a unit can have several rows"),
+        (VALUES_IN_ALL, planted(Histogram, on_rows), "distinct values of one unit is not limited"),
+        (VALUES_IN_ALL, planted(DistinctTotal, on_rows), "distinct values of one unit is not limited"),
+        (SQUARES, planted(DistinctTotal, of_another), "the sum is over other values than the distinct ones"),
+        (
+            OF_ONE,
+            planted(Histogram, lambda c: replace(c, source=replace(c.source, values=()))),
+            "computed from other rows",
+        ),
         (VALUES, planted(ValueSampling, lambda node: replace(node, rows=None)), "not limited over all groups"),
         (VALUES, planted(ValueSampling, lambda node: replace(node, kept=GroupSampling(node.input, 1))), "several rows"),
         (PUBLIC, planted(CountedRows, lambda node: replace(node, rows=None)), "not limited over all groups"),
-        (GROUPS, planted(Totals, lambda node: replace(node, source=node.source.input.input)), "selected by units"),
+        (
+            GROUPS,
+            planted(Totals, lambda node: replace(node, source=node.source.input.input)),
+            "groups of one unit are not limited",
+        ),
         (
             GROUPS,
             planted(Totals, lambda node: replace(node, source=node.source.input.input.input)),
-            "selected by units",
+            "groups of one unit are not limited",
         ),
-        (GROUPS, dropped(GroupSampling), "selected by units"),
+        (GROUPS, dropped(GroupSampling), "groups of one unit are not limited"),
     ],
 )
 def test_a_fault_that_lets_a_unit_add_more_is_refused(planner: Planner, sql: str, change: Change, why: str) -> None:
@@ -380,4 +392,4 @@ def test_a_list_has_a_key_to_pick(planner: Planner) -> None:
         bounds = replace(release.contribution, lists=(0,), grouped=True)
         return replace(having(Enumeration, lists=(0,))(release), contribution=bounds)
 
-    refused(planner, PICKS, changed, "there is no key to pick")
+    refused(planner, PICKS, changed, "top-k has no key")

@@ -101,7 +101,7 @@ class Owners:
                 self.check(expressions(relation), below)
                 return None if below is None else self._made(relation, below)
             case _:
-                raise GuaranteeMismatch("a relation that is not known would be read")
+                raise GuaranteeMismatch("unknown kind of relation")
 
     def check(self, found: Iterable[Expr], below: Belonging | None) -> None:
         """Check that a subquery in an expression over rows reads rows of their unit, or public ones.
@@ -116,7 +116,7 @@ class Owners:
                 continue
             around = (inner.units - frozenset(subquery.relation.fields)) & units
             if not around and not _asks_for_unit(subquery, units, inner):
-                raise GuaranteeMismatch("a subquery reads rows of other units than that of the row around it")
+                raise GuaranteeMismatch("a subquery reads rows of other units than the outer row's")
 
     def _made(
         self, relation: Filter | Project | Aggregate | UnitWindows | Distinct | Sort, below: Belonging
@@ -135,14 +135,14 @@ class Owners:
                 found = Belonging(around | own, below.once or len(own) == len(relation.keys))
             case UnitWindows():
                 if not around and not all(any(_is_unit(p, below) for p in w.partition) for w in relation.windows):
-                    raise GuaranteeMismatch("a window goes over rows of several units")
+                    raise GuaranteeMismatch("a window contains rows of several units")
                 found = below
             case Distinct():
                 found = replace(below, once=below.once or below.units >= frozenset(relation.fields))
             case _:
-                raise GuaranteeMismatch("rows of several units would be cut together")
+                raise GuaranteeMismatch("a limit would apply to rows of several units together")
         if not found.units:
-            raise GuaranteeMismatch("rows of several units would be put together")
+            raise GuaranteeMismatch("rows of several units would be combined")
         return found
 
     # Joins
@@ -173,7 +173,7 @@ class Owners:
             case "full":
                 return Belonging(left.units & right.units, False, (left.units, right.units))
             case _:
-                raise GuaranteeMismatch("a join that is not known would be read")
+                raise GuaranteeMismatch("unknown kind of join")
 
     def _met(self, join: Join) -> Belonging | None:
         """Nested inner joins: all of their conditions hold for each row."""
@@ -210,7 +210,7 @@ class Owners:
         other, kept = (join.right, "left") if right is None else (join.left, "right")
         found = left or right
         if found is None or join.kind not in ("matched", kept):
-            raise GuaranteeMismatch("rows without a unit would be counted beside those of units")
+            raise GuaranteeMismatch("rows without a unit would be combined with rows of units")
         conditions = () if join.condition is None else (join.condition,)
         units = found.units if join.kind == kept else _equal(found.units, conditions)
         return Belonging(units, found.once and self.matches_once(other, conditions, frozenset(other.fields)))
@@ -260,12 +260,12 @@ class Owners:
         if left is None and right is None:
             return None
         if left is None or right is None:
-            raise GuaranteeMismatch("rows without a unit would be counted beside those of units")
+            raise GuaranteeMismatch("rows without a unit would be combined with rows of units")
         places = zip(relation.fields, relation.left.fields, relation.right.fields, strict=True)
         units = frozenset(field for field, one, other in places if one in left.units and other in right.units)
         around = (left.units & right.units) - frozenset(relation.left.fields) - frozenset(relation.right.fields)
         if not units and not around:
-            raise GuaranteeMismatch("rows of several units would be put together")
+            raise GuaranteeMismatch("rows of several units would be combined")
         of_units = not relation.all and units >= frozenset(relation.fields)
         return Belonging(units | around, of_units or (relation.kind in ("intersect", "except") and left.once))
 

@@ -136,12 +136,12 @@ def readings(relations: Iterable[Relation], catalog: Catalog, leaves: Leaves) ->
             case Filter() | Project() | Aggregate() | UnitWindows() | Join() | Distinct() | SetOperation() | Sort():
                 waiting += inputs(relation)
             case _:
-                _refuse("a relation that is not known would be read")
+                _refuse("unknown kind of relation")
 
 
 def _table(table: Table, catalog: Catalog, *, public: bool) -> Table:
     if table != catalog.policy.table(table.name) or table.public is not public:
-        _refuse("a table that is not known would be read")
+        _refuse("unknown table")
     return table
 
 
@@ -151,7 +151,7 @@ def _leaf(leaf: Leaf, catalog: Catalog) -> Iterator[Reading]:
     copies = [copy for copy in catalog.schema.copies.values() if not isinstance(copy, str)]
     found = [copy for copy in copies if isinstance(leaf.table, PreparedSource) and leaf.table.path == copy.path]
     if not found:
-        _refuse("a table that is not known would be read")
+        _refuse("unknown table")
     yield from found
 
 
@@ -185,7 +185,7 @@ class Tree:
             GuaranteeMismatch: It has no totals, or something in it is not known.
         """
         if statement.totals is None:
-            _refuse("nothing is asked of protected rows")
+            _refuse("the tree reads no protected rows")
         self._totals, self._enumeration = statement.totals, statement.enumeration
         self._catalog, self._leaves, self._listed = catalog, dict(statement.leaves), listed
         self.rows = _beneath(self._totals.source)
@@ -225,24 +225,24 @@ class Tree:
         """Check that each row belongs to the stated unit, and that a unit has one row where that is stated."""
         rows, found = self.rows, self._owners.of(self.rows.relation)
         if found is None or rows.unit not in found.units:
-            _refuse("rows are bounded by what is not their unit")
+            _refuse("rows are bounded per another key than their unit")
         if rows.one_row and not found.once:
-            _refuse("a unit may have several rows where the plan says that it has one")
+            _refuse("a unit can have several rows where the plan allows one")
         self._owners.check((*rows.keys, *(each for value in rows.values for each in _expressions(value))), found)
 
     def _told_apart(self, many: RowsOfMany | None) -> RowsOfFew | None:
         """What is added for units of few rows: just for those that totals are not made of, by the same rows."""
         few, tables = self._totals.few, [each for each in self.readings if isinstance(each, Table)]
         if (few is None) != (many is None):
-            _refuse("some units would be left out, or counted twice")
+            _refuse("some units would be omitted or counted twice")
         if few is None or many is None:
             return None
         if (few.input, few.rows) != (many.input, many.rows) or few.input != self.rows:
-            _refuse("some units would be left out, or counted twice")
+            _refuse("some units would be omitted or counted twice")
         if len(tables) < len(self.readings) or not all(self._catalog.schema.tables[t.name].is_stored for t in tables):
-            _refuse("rows are read several times that may not be the same each time")
+            _refuse("rows that can differ from read to read are read several times")
         if self._totals.units is not Units.NONE or len(few.cells) != len(self._totals.cells):
-            _refuse("units of few rows would not be counted")
+            _refuse("units with few rows would not be counted")
         return few
 
     # How much of a unit there is
@@ -250,7 +250,7 @@ class Tree:
     def _unit_rows(self, rows: Rows) -> int | None:
         """The number of rows of a unit over all groups; None if it is not bounded."""
         if rows != self.rows:
-            _refuse("totals are made of other rows")
+            _refuse("a total is computed from other rows")
         if rows.one_row:
             return 1
         protected = [each for each in self.readings if is_protected(each)]
@@ -283,12 +283,12 @@ class Tree:
                 return _least(self._unit_rows(step), listed, 1 if self._in_one_group(step) else None)
             case GroupSampling():
                 if step.lists != self.lists:
-                    _refuse("a unit keeps other lists of groups than are picked from")
+                    _refuse("a unit keeps other lists of groups than top-k selects from")
                 return _least(step.groups, self.groups(step.input))
             case RowsOfMany() | UnitSums() | RowLimit() | RowSampling() | Clamp():
                 return self.groups(step.input)
             case _:
-                _refuse("a step is not known")
+                _refuse("unknown kind of step")
 
     def _in_one_group(self, rows: Rows) -> bool:
         """True if all rows of a unit have the same keys, or the same keys of lists."""
@@ -316,7 +316,7 @@ class Tree:
                 once = False
         groups = self.groups(source)
         if not once or groups is None:
-            _refuse("private groups are selected by units, whose groups are not limited")
+            _refuse("private groups are selected, but the groups of one unit are not limited")
         return groups
 
     # What a unit adds
@@ -329,7 +329,7 @@ class Tree:
         """
         cells = self._totals.cells
         if len(primitives) != len(cells):
-            _refuse("the cells are not those that are noised")
+            _refuse("the cells of the tree differ from those that get noise")
         moves = [
             self._moves(place, cell, primitive)
             for place, (cell, primitive) in enumerate(zip(cells, primitives, strict=True))
@@ -348,12 +348,12 @@ class Tree:
             case RowSum():
                 ends = self._measured(cell.sum.value, cell.centre)
             case _:
-                _refuse("a cell is not known")
+                _refuse("unknown kind of cell")
         return _moves(_least(few.rows, self.groups(few.input)), few.rows * ends[0], few.rows * ends[1], Fraction(1))
 
     def _moves(self, place: int, cell: Cell, primitive: Primitive) -> Moves:
         if isinstance(cell, Histogram) != (primitive.rank is not None):
-            _refuse("values are chosen by their ranks, and sums are noised")
+            _refuse("a choice by rank and a noisy sum do not fit together")
         match cell:
             case UnitTotal():
                 return self._unit_total(place)
@@ -366,15 +366,15 @@ class Tree:
             case DistinctTotal():
                 value, total = _value_of(cell), cell.total
                 if set(total.factors if isinstance(total, Product) else (total or value,)) != {value}:
-                    _refuse("other values are added up than are told apart")
+                    _refuse("the sum is over other values than the distinct ones")
                 of_one = (0, 1) if total is None else self._measured(total, cell.centre)
                 return self._of_values(cell.source, of_one, distinct=True)
             case Histogram() if primitive.rank is not None and primitive.grid is not None:
                 if self._value_range(_value_of(cell)) != (primitive.grid.lower, primitive.grid.upper):
-                    _refuse("a value is chosen from another grid")
+                    _refuse("a value is chosen from another grid than the plan says")
                 return self._of_values(cell.source, (-primitive.rank.above, primitive.rank.below), distinct=False)
             case _:
-                _refuse("a cell is not known")
+                _refuse("unknown kind of cell")
 
     def _unit_total(self, place: int) -> Moves:
         match self._totals.source:
@@ -383,7 +383,7 @@ class Tree:
             case GroupSampling(input=Clamp() as step):
                 pass
             case _:
-                _refuse("what is added up is not clamped")
+                _refuse("a summed value is not clamped")
         amount = step.amounts[place] if place < len(step.amounts) else None
         match amount:
             case CountedRows() | SampledRows():
@@ -393,24 +393,24 @@ class Tree:
             case ScaledSum():
                 ends = (amount.grid.lower - amount.grid.centre, amount.grid.upper - amount.grid.centre)
             case _:
-                _refuse("what is added up is not clamped")
+                _refuse("a summed value is not clamped")
         return self._in_each(self._totals.source, step, amount.rows, ends)
 
     def _of_values(self, source: Rows | ValueSampling, ends: tuple[int, int], *, distinct: bool) -> Moves:
         match source:
             case Rows():
                 if self._unit_rows(source) != 1:
-                    _refuse("values of several rows of a unit are told apart, and nothing limits them")
+                    _refuse("the number of distinct values of one unit is not limited")
                 return self._in_groups(source, *ends)
             case ValueSampling():
                 if source.distinct is not distinct:
-                    _refuse("values are chosen in another way than they are added up")
+                    _refuse("distinct values are chosen by another expression than the one that is summed")
                 step = source.kept.input if isinstance(source.kept, GroupSampling) else source.kept
                 if isinstance(step, Rows | GroupSampling):
-                    _refuse("a unit has several rows in a group that it keeps, and values would count for each")
+                    _refuse("a unit has several rows per group, so its distinct values would count several times")
                 return self._in_each(source.kept, step, source.rows, ends)
             case _:
-                _refuse("a step is not known")
+                _refuse("unknown kind of step")
 
     def _in_each(self, source: Step, step: Step, rows: int | None, ends: tuple[int, int]) -> Moves:
         """`rows` rows in each group, or a share of those in all groups; each row adds something between two ends."""
@@ -432,14 +432,14 @@ class Tree:
     def _few_rows(self) -> Rows:
         """The rows that are added up without being put together by unit."""
         if not isinstance(self._totals.source, Rows):
-            _refuse("rows are added up that are not bounded")
+            _refuse("summed rows are not bounded")
         return self._totals.source
 
     def _of_rows(self, ends: tuple[int, int]) -> Moves:
         source = self._few_rows()
         rows = self._unit_rows(source)
         if rows is None:
-            _refuse("rows are added up that are not bounded")
+            _refuse("summed rows are not bounded")
         return _moves(self.groups(source), rows * ends[0], rows * ends[1], Fraction(1))
 
     def _in_groups(self, source: Step, lower: int, upper: int) -> Moves:
@@ -463,7 +463,7 @@ class Tree:
             case Product():
                 return self._product_range(value)
             case _:
-                _refuse("a value that is not clamped would be added up")
+                _refuse("a summed value is not clamped")
 
     def _product_range(self, product: Product) -> tuple[int, int]:
         one, other = product.factors
@@ -478,7 +478,7 @@ class Tree:
         grids = {stored.name: stored.grid for copy in self.copies for stored in copy.grids}
         name = self._column_of(self.rows.relation, value.field)
         if name is None or grids.get(name) != value.grid:
-            _refuse("values of a bounded copy are on another grid than the noise is made for")
+            _refuse("the values of a prepared table are on another grid than the noise")
 
     def _column_of(self, relation: Relation, field: Field) -> str | None:
         """The column of the prepared table that a field is, unchanged."""
@@ -512,7 +512,7 @@ def _beneath(step: Step) -> Rows:
     """The rows that a step reads."""
     while not isinstance(step, Rows):
         if not isinstance(step, RowsOfMany | GroupSampling | UnitSums | RowLimit | RowSampling | Clamp):
-            _refuse("a step is not known")
+            _refuse("unknown kind of step")
         step = step.input
     return step
 
@@ -533,7 +533,7 @@ def _expressions(value: Value) -> tuple[Expr, ...]:
         case Product():
             return tuple(each for factor in value.factors for each in _expressions(factor))
         case _:
-            _refuse("a value is not known")
+            _refuse("unknown kind of value")
 
 
 def _least(*limits: int | None) -> int | None:

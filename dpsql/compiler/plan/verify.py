@@ -47,7 +47,7 @@ def tail_of(mechanism: Mechanism, scale: Fraction, least: int) -> Fraction:
         return Fraction(_UP.multiply(_UP.divide(_power(least, 1 / scale), _DOWN.add(1, _less(q))), _ROOM))
     if mechanism is Mechanism.GAUSSIAN:
         return min(Fraction(1), _gaussian(scale, least))
-    raise GuaranteeMismatch("groups are cut off by noise of a law that has no threshold")
+    raise GuaranteeMismatch("the threshold of groups needs noise of another distribution")
 
 
 def _gaussian(variance: Fraction, least: int) -> Fraction:
@@ -83,7 +83,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog) -> None:
     """
     adjacency = catalog.policy.dataset.adjacency
     if len({release.key for release in compiled.releases}) < len(compiled.releases):
-        raise GuaranteeMismatch("two releases of the plan are one, and would be charged as one")
+        raise GuaranteeMismatch("two releases of the plan have the same key, so only one would be charged")
     _check_order(compiled)
     _check_public(compiled, catalog)
     for release in compiled.releases:
@@ -104,7 +104,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog) -> None:
     if not events:
         return
     if compiled.price is None or compiled.price.epsilon > catalog.role.query.max_epsilon:
-        raise GuaranteeMismatch("the plan has no price, or one above the limit for one query")
+        raise GuaranteeMismatch("the plan has no price, or a price above the limit for one query")
     spent = Spent.zero().add(events)
     slack = Fraction(1, 10**20)  # a running total is rounded up on its own, finer grid
     price = compiled.price
@@ -132,7 +132,7 @@ def _check_order(compiled: CompiledQuery) -> None:
     made: set[str] = set()
     for release in compiled.releases:
         if not {inner.key for made_first in release.inputs for inner in made_first.releases} <= made:
-            raise GuaranteeMismatch("a release is made of one that is not made before it")
+            raise GuaranteeMismatch("a release reads another one that is not computed before it")
         made.add(release.key)
 
 
@@ -143,7 +143,7 @@ def _check_public(compiled: CompiledQuery, catalog: Catalog) -> None:
         if any(map(is_protected, tables)):
             raise GuaranteeMismatch("a protected table would be read without noise")
         if not tables:
-            raise GuaranteeMismatch("no public table is found in what would be read without noise")
+            raise GuaranteeMismatch("a read without noise names no public table")
 
 
 def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
@@ -159,7 +159,7 @@ def _check_free(release: PlannedRelease, catalog: Catalog) -> None:
     listed = [statement.enumeration.relation] if statement.enumeration is not None else []
     tables = readings(listed, catalog, dict(statement.leaves))
     if statement.totals is not None or any(map(is_protected, tables)):
-        raise GuaranteeMismatch("a protected table would be read for nothing")
+        raise GuaranteeMismatch("a plan without a price reads a protected table")
 
 
 def _compared_groups(release: PlannedRelease) -> int | None:
@@ -173,13 +173,13 @@ def _check_rows(release: PlannedRelease, tree: Tree) -> None:
     """Rows are those of protected tables, or of one bounded copy just where the plan says so."""
     read, bounds = [each for each in tree.readings if is_protected(each)], release.contribution
     if not read:
-        raise GuaranteeMismatch("no protected table is found in what would be released")
+        raise GuaranteeMismatch("a release reads no protected table")
     if tree.copies and not bounds.copied:
-        raise GuaranteeMismatch("a bounded copy is read as if it were the table")
+        raise GuaranteeMismatch("a prepared table is read where the plan reads the table itself")
     if bounds.copied and (len(read) != 1 or len(tree.copies) != 1):
-        raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
+        raise GuaranteeMismatch("a release of a prepared table also reads unbounded rows")
     if tree.rows.one_row != bounds.one_row:
-        raise GuaranteeMismatch("a unit has more rows than the plan says")
+        raise GuaranteeMismatch("a unit can have more rows than the plan allows")
 
 
 def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, adjacency: Adjacency) -> None:
@@ -187,22 +187,22 @@ def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedReleas
     noise, primitive = planned.noise, planned.primitive
     said = _said(primitive, release)
     if not moved.within(said):
-        raise GuaranteeMismatch("one unit may add more to a cell than the plan says")
+        raise GuaranteeMismatch("one unit can change a cell by more than the plan allows")
     if not (_covers(planned, moved, release, adjacency) and _covers(planned, said, release, adjacency)):
-        raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
+        raise GuaranteeMismatch("the noise is calibrated to a smaller sensitivity than one unit can cause")
     scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
     if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _charged(noise):
-        raise GuaranteeMismatch("the noise drawn is not the noise charged")
+        raise GuaranteeMismatch("the noise drawn differs from the noise charged")
     if isinstance(noise, Picking) != (primitive.places is not None) or (
         isinstance(noise, Picking) and noise.places != primitive.places
     ):
-        raise GuaranteeMismatch("other groups are picked than are asked for")
+        raise GuaranteeMismatch("the number or order of the selected groups differs from the query")
     if isinstance(noise, RankChoice) != (primitive.rank is not None):
-        raise GuaranteeMismatch("values are chosen by their ranks, and sums are noised")
+        raise GuaranteeMismatch("a choice by rank and a noisy sum do not fit together")
     if isinstance(noise, RankChoice):
         grid = primitive.grid
         if grid is None or (noise.rank, noise.lower, noise.upper) != (primitive.rank, grid.lower, grid.upper):
-            raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
+            raise GuaranteeMismatch("a value is chosen from another grid or by another rank than the plan says")
 
 
 def _said(primitive: Primitive, release: PlannedRelease) -> Moves:
@@ -261,34 +261,34 @@ def _check_groups(release: PlannedRelease, tree: Tree) -> None:
     """
     bounds = release.contribution
     if tree.keys != release.keys or tree.private_keys != release.private_keys or tree.lists != bounds.lists:
-        raise GuaranteeMismatch("the groups of the plan are not those of its tree")
+        raise GuaranteeMismatch("the groups of the plan differ from those of its tree")
     picks = [planned.primitive.places is not None for planned in release.primitives]
     if bounds.lists is None:
         if bounds.grouped != (release.keys > 0) or any(picks):
             raise GuaranteeMismatch("the groups of one unit are not bounded")
     elif picks != [True] or bounds.copied or bounds.grouped != (len(bounds.lists) > 0):
-        raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
+        raise GuaranteeMismatch("top-k needs a public list of groups and no other cells")
     elif not set(bounds.lists) < set(range(release.keys)):
-        raise GuaranteeMismatch("there is no key to pick")
+        raise GuaranteeMismatch("top-k has no key")
 
 
 def _check_selection(release: PlannedRelease, tree: Tree, moves: list[Moves], adjacency: Adjacency) -> None:
     if release.min_units < tree.min_units:
-        raise GuaranteeMismatch("groups of fewer units would be shown than the policy lets be")
+        raise GuaranteeMismatch("groups of fewer units than min_units would be shown")
     if (release.private_keys or release.min_units > 1) != (release.selection is not None):
-        raise GuaranteeMismatch("private groups, and those of few units, need a selection, and others none")
+        raise GuaranteeMismatch("a selection of groups is missing, or is not needed")
     if release.selection is None:
         return
     groups = max(tree.counted_groups(), release.contribution.groups_per_unit)
     touched = groups * (2 if adjacency is Adjacency.SUBSTITUTE else 1)
     chosen = [e for e in release.events if e.mechanism in (Mechanism.SELECTION, Mechanism.THRESHOLD)]
     if isinstance(release.selection, GaussianThreshold) and release.selection.noise.sensitivity.l0 < touched:
-        raise GuaranteeMismatch("the selection's own noise is calibrated to fewer groups than one unit may touch")
+        raise GuaranteeMismatch("the selection's own noise is calibrated to fewer groups than one unit can be in")
     if len(chosen) != 1 or chosen[0].sensitivity.l0 < touched or chosen[0].delta <= 0:
-        raise GuaranteeMismatch("the selection of groups is not calibrated to the groups one unit may touch")
+        raise GuaranteeMismatch("the selection of groups is not calibrated to the groups that one unit can be in")
     cut = release.threshold_primitive
     if cut is not None and (moves[cut].lower, moves[cut].upper) != (0, 1):
-        raise GuaranteeMismatch("groups are cut off by a cell that does not count units")
+        raise GuaranteeMismatch("the threshold is on a cell that does not count units")
     _check_tail(release, touched)
 
 
@@ -297,7 +297,7 @@ def _check_tail(release: PlannedRelease, touched: int) -> None:
     selection, cut = release.selection, release.threshold_primitive
     if isinstance(selection, TruncatedGeometric):
         if cut is not None or selection.l0 < touched:
-            raise GuaranteeMismatch("the selection of groups is not calibrated to the groups one unit may touch")
+            raise GuaranteeMismatch("the selection of groups is not calibrated to the groups that one unit can be in")
         return
     if isinstance(selection, GaussianThreshold) and cut is None:
         noise: CellMechanism = selection.noise
@@ -305,7 +305,7 @@ def _check_tail(release: PlannedRelease, touched: int) -> None:
     elif isinstance(selection, Threshold) and cut is not None:
         noise, threshold = release.primitives[cut].noise, selection
     else:
-        raise GuaranteeMismatch("a selection is not known")
+        raise GuaranteeMismatch("unknown kind of selection")
     passes = tail_of(noise.event.mechanism, noise.event.scale, threshold.cutoff - 1)
     if passes * touched > threshold.event.delta:
-        raise GuaranteeMismatch("groups of one unit pass the threshold more often than their delta says")
+        raise GuaranteeMismatch("a group of one unit passes the threshold with a probability above its delta")
