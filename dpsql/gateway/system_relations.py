@@ -114,30 +114,22 @@ def release_columns(records: Sequence[ReleaseRecord], limit: Limit) -> Columns:
 
     They are numbered from 1 on for each user: the ledger's numbers would tell how much others ask.
     """
+    prices = {price: _price(limit, price) for price in {record.price for record in records}}
     rows: list[list[str | None]] = []
     for number, record in enumerate(records, start=1):
-        spent = Spent.zero().add(record.price)
-        rows.append(
-            [
-                str(number),
-                record.created.isoformat(),
-                record.sql,
-                decimal_text(spent.pure_epsilon),
-                decimal_text(spent.rho),
-                decimal_text(spent.delta),
-                str(record.reused),
-                _price(limit, spent),
-                str(record.kept).lower(),
-            ]
-        )
+        *spent, asked = prices[record.price]
+        kept = str(record.kept).lower()
+        rows.append([str(number), record.created.isoformat(), record.sql, *spent, str(record.reused), asked, kept])
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]
 
 
-def _price(limit: Limit, spent: Spent) -> str:
-    """What is set as dpsql.epsilon and dpsql.delta to be charged as much."""
+def _price(limit: Limit, price: tuple[Event, ...]) -> tuple[str | None, ...]:
+    """A price in each currency, and what is set as dpsql.epsilon and dpsql.delta to be charged as much."""
+    spent = Spent.zero().add(price)
     delta = limit.total_delta(spent)
-    text = f"epsilon {decimal_text(asked_epsilon(limit, spent))}"
-    return f"{text}, delta {decimal_text(delta)}" if delta else text
+    asked = f"epsilon {decimal_text(asked_epsilon(limit, spent))}"
+    texts = (decimal_text(spent.pure_epsilon), decimal_text(spent.rho), decimal_text(spent.delta))
+    return *texts, f"{asked}, delta {decimal_text(delta)}" if delta else asked
 
 
 def _bound(value: object) -> str | None:
