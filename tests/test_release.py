@@ -13,11 +13,13 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation, ExactCells, PublicRows
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.ir.primitives import MAX_CELL
-from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
+from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, LimitExceeded, QueryCanceled
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release
 from dpsql.gateway.result_values import as_values
@@ -463,6 +465,87 @@ def test_of_several_quantiles_a_greater_one_has_no_lesser_value(planner: Planner
     assert column.error is not None and column.error.ranks == max(
         planned.noise.reach for planned in planned.primitives if isinstance(planned.noise, RankChoice)
     )
+
+
+COPIED = (
+    "SELECT COUNT(*) FROM patients WHERE age > 5",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex",
+    "SELECT COUNT(weight) AS n, sex AS s, sex, COUNT(DISTINCT patient_id) FROM patients GROUP BY sex",
+    "SELECT n, s FROM (SELECT sex AS s, COUNT(*) AS n, SUM(age) FROM patients GROUP BY sex) AS counted",
+    "SELECT age > 50, sex, SUM(age) FROM patients GROUP BY sex, age > 50",
+    "SELECT age, COUNT(*) FROM patients GROUP BY age",
+    "SELECT CASE WHEN n IS NULL THEN 0 ELSE n END FROM (SELECT COUNT(*) AS n FROM patients) c",
+)
+COMPUTED = (
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY 2",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex LIMIT 2",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex HAVING COUNT(*) > 3",
+    "SELECT city, COUNT(*) FROM patients GROUP BY city",
+    "SELECT COUNT(*), 1 FROM patients",
+    "SELECT COUNT(*) + 1 FROM patients",
+    "SELECT COUNT(*)::integer FROM patients",
+    "SELECT AVG(age) FROM patients",
+    "SELECT SUM(weight) FROM patients",
+    "SELECT SUM(cost) FROM visits",
+    "SELECT CASE WHEN sex IS NULL THEN 'none' ELSE sex END, COUNT(*) FROM patients GROUP BY sex",
+    "SELECT CASE WHEN a IS NULL THEN 0 ELSE 1 END FROM (SELECT AVG(age) AS a FROM patients) c",
+    "SELECT COUNT(*) FROM patients UNION ALL SELECT COUNT(*) FROM patients",
+)
+CELLS = st.one_of(st.integers(-3, 100), st.integers(-MAX_CELL, MAX_CELL))
+KEYS: Mapping[SqlType, Any] = {
+    SqlType.TEXT: st.text(st.characters(exclude_categories=("Cs",))),
+    SqlType.BOOLEAN: st.sampled_from(("true", "false")),
+    SqlType.INTEGER: st.integers(-(2**31), 2**31 - 1).map(str),
+}
+
+
+@pytest.mark.parametrize("intervals", ["on", "off"])
+@pytest.mark.parametrize("sql", COPIED)
+@given(data=st.data())
+def test_copied_rows_are_those_that_the_engine_returns(
+    planner: Planner, processor: PostProcessor, sql: str, intervals: str, data: st.DataObject
+) -> None:
+    query = planner.compile(sql, intervals=intervals)
+    (planned,) = query.releases
+    assert query.copied is not None
+    pairs = zip(query.copied.columns, query.columns, strict=True)
+    types = {text.place: column.type for text, column in pairs if text.is_key}
+    count = data.draw(st.integers(0, 5)) if planned.keys else 1
+    keys = [
+        data.draw(st.lists(st.none() | KEYS[types.get(place, SqlType.TEXT)], min_size=count, max_size=count))
+        for place in range(planned.keys)
+    ]
+    numbers_ = [data.draw(st.lists(CELLS, min_size=count, max_size=count)) for _ in planned.primitives]
+    released = ReleasedCells(tuple(texts(*key) for key in keys), tuple(numbers(*cell) for cell in numbers_))
+    copied, computed = (
+        processor.run(each, [released], {}, {}, Cancellation()).rows for each in (query, replace(query, copied=None))
+    )
+    assert repr(copied) == repr(computed), "the types, too"
+    assert len(copied) == count
+
+
+@pytest.mark.parametrize("sql", COMPUTED)
+def test_what_is_computed_is_not_copied(planner: Planner, sql: str) -> None:
+    assert planner.compile(sql).copied is None
+
+
+def test_copied_rows_are_counted_and_may_be_canceled(planner: Planner, processor: PostProcessor) -> None:
+    query = planner.compile(COPIED[1], intervals="off")
+    many = MAX_RESULT_ROWS + 1
+    released = ReleasedCells((np.full(many, "F", dtype=object),), (np.zeros(many, dtype=np.int64),))
+    with pytest.raises(LimitExceeded, match="the result has more than 1,000,000 rows"):
+        processor.run(query, [released], {}, {}, Cancellation())
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with pytest.raises(QueryCanceled):
+        processor.run(query, [released], {}, {}, cancellation)
+
+
+def test_intervals_of_less_noise_are_copied_too(planner: Planner, processor: PostProcessor) -> None:
+    query, less = (planner.compile(COPIED[0], intervals="on", epsilon=epsilon) for epsilon in ("0.1", "1"))
+    told = query.announcing(less.releases)
+    assert told.copied == less.copied != query.copied
+    assert told.post_sql == less.post_sql
 
 
 def test_some_columns_of_rows_are_no_copy_of_what_is_in_a_file() -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,8 +24,16 @@ from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Runnabl
 from dpsql.backends.duckdb_running import RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import Derivation
+from dpsql.compiler.dialects.render import CopiedText
 from dpsql.compiler.ir.primitives import MAX_CELL
-from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, DerivedCells, PlannedInput, PlannedRelease
+from dpsql.compiler.plan.query_plan import (
+    MAX_RESULT_ROWS,
+    CompiledQuery,
+    CopiedRows,
+    DerivedCells,
+    PlannedInput,
+    PlannedRelease,
+)
 from dpsql.errors import (
     CardinalityViolation,
     GuaranteeMismatch,
@@ -35,11 +44,13 @@ from dpsql.errors import (
 )
 from dpsql.gateway.dropped import Dropped, dropped_shares
 from dpsql.gateway.result_values import as_values
-from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
+from dpsql.limits.result_memory import KeptRows, MemoryShare, RowSource, RowStore, batches
 from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.mechanisms import AddedNoise, noise_of, variance
 from dpsql.privacy.selection import Threshold
+from dpsql.sqltypes import SqlType
+from dpsql.sqltypes.textinput import read
 
 POST_SECONDS = 60.0
 """How long post-processing may take."""
@@ -448,7 +459,11 @@ class PostProcessor:
             columns = tuple(np.array(column, dtype=object) for column in system[wanted.name])
             tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
         with RowStore(share or MemoryShare()) as kept:
-            self._keep(kept, query, _released_tables(releases) | tables, cancellation)
+            if query.copied is None:
+                self._keep(kept, query, _released_tables(releases) | tables, cancellation)
+            else:
+                cancellation.check()
+                self._add(kept, query, _CopiedSource(query, query.copied, releases))
         return ReleasedRows(kept.rows(), tuple(dropped_shares(query, [each.cells for each in releases])), kept.shares)
 
     def pass_on(
@@ -470,12 +485,16 @@ class PostProcessor:
 
     def _keep(self, kept: RowStore, query: CompiledQuery, tables: Tables, cancellation: Cancellation) -> None:
         """Add the rows of the post-processing SQL over some tables."""
-        types = [column.type for column in query.columns]
         with self._running(tables, cancellation) as cursor:
-            for batch in batches(cursor.execute(query.post_sql)):
-                kept.add(as_values(types, self._zone, batch))
-                if len(kept) > MAX_RESULT_ROWS:
-                    raise LimitExceeded(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
+            self._add(kept, query, cursor.execute(query.post_sql))
+
+    def _add(self, kept: RowStore, query: CompiledQuery, source: RowSource) -> None:
+        """Add the rows of a source."""
+        types = [column.type for column in query.columns]
+        for batch in batches(source):
+            kept.add(as_values(types, self._zone, batch))
+            if len(kept) > MAX_RESULT_ROWS:
+                raise LimitExceeded(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
 
     @contextmanager
     def _running(self, tables: Tables, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -507,6 +526,34 @@ class PostProcessor:
     def close(self) -> None:
         """Let go of the engine."""
         self._database.close()
+
+
+class _CopiedSource:
+    """The rows that post-processing SQL would only copy, as its engine returns them.
+
+    Args:
+        query: The query.
+        copied: Its rows.
+        releases: The cells of its releases.
+    """
+
+    def __init__(self, query: CompiledQuery, copied: CopiedRows, releases: Sequence[ReleasedCells]) -> None:
+        cells = releases[copied.release]
+        pairs = zip(copied.columns, query.columns, strict=True)
+        self._rows = zip(*(_copied(text, column.type, cells) for text, column in pairs), strict=True)
+
+    def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
+        """Return the next rows."""
+        return list(islice(self._rows, size))
+
+
+def _copied(text: CopiedText, sql_type: SqlType, cells: ReleasedCells) -> list[Any]:
+    if text.is_key:
+        column: list[Any] = cells.keys[text.place].tolist()
+        return column if sql_type.is_text else [None if each is None else read(sql_type, each) for each in column]
+    cell = cells.cells[text.place]
+    column = cell.tolist() if text.added is None else (cell.astype(np.float64) + text.added).tolist()
+    return column
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

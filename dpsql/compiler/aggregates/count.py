@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, PlainCall, Primitives, always
 from dpsql.compiler.aggregates.calibration import calibration
+from dpsql.compiler.dialects.render import CopiedText
 from dpsql.compiler.ir.conditions import all_of
 from dpsql.compiler.ir.nodes import AggregateCall, Case, Expr, Literal
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
@@ -33,7 +34,7 @@ class CountEstimate(Estimate):
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
         """The cell, calibrated if it has a wide total; its lower limit respects the threshold of shown groups."""
-        value = f"p{self.cell}"
+        value = CopiedText.of_cell(self.cell)
         if drawn is None:
             return Formula(value)
         found = calibration(self.cell, drawn, prefix)
@@ -41,9 +42,10 @@ class CountEstimate(Estimate):
             if not drawn.calibrates:
                 return Formula(value, (found.least, found.high), found.columns)
             return Formula(f"CAST(round({found.raised}) AS BIGINT)", (found.low, found.high), found.columns)
-        number, width = f"CAST({value} AS DOUBLE)", f"CAST('{drawn.widths[self.cell]!r}' AS DOUBLE)"
-        low = drawn.low(self.cell) if self.cell == drawn.threshold_primitive else f"{number} - {width}"
-        return Formula(value, (low, f"{number} + {width}"))
+        width = drawn.widths[self.cell]
+        is_cut_off = self.cell == drawn.threshold_primitive
+        low = drawn.low(self.cell) if is_cut_off else CopiedText.of_cell(self.cell, -width)
+        return Formula(value, (low, CopiedText.of_cell(self.cell, width)))
 
 
 def _count(call: AggregateCall, primitives: Primitives) -> CountEstimate:

@@ -11,7 +11,7 @@ from dpsql.compiler.aggregates.base import ColumnError, Drawn, Estimate
 from dpsql.compiler.aggregates.top_k import PickEstimate
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.dialect import Dialect
-from dpsql.compiler.dialects.render import Leaf
+from dpsql.compiler.dialects.render import CopiedText, Leaf
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
     Call,
@@ -71,7 +71,7 @@ class ReleasedLeaf:
             written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
         """
         aggregate = self.release.aggregate
-        columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
+        columns = {field: _key(i, field.type) for i, field in enumerate(aggregate.key_fields)}
         first: dict[str, str] = {}
         if self.may_be_hidden:
             table = f"(SELECT * FROM (SELECT 1 AS one) LEFT JOIN {table} ON TRUE)"
@@ -123,6 +123,13 @@ def from_text(name: str, sql_type: SqlType) -> str:
     """A value that travelled as text; a numeric that no decimal holds is NULL."""
     cast = "TRY_CAST" if sql_type is SqlType.NUMERIC else "CAST"
     return f"{cast}({name} AS {'VARCHAR' if sql_type.is_text else POST_PROCESSING.types[sql_type]})"
+
+
+def _key(place: int, sql_type: SqlType) -> str:
+    """A key of a release; one of a type whose texts Python reads as the engine does may be copied."""
+    text = from_text(f"k{place}", sql_type)
+    is_read_alike = sql_type.is_text or sql_type.is_integer or sql_type is SqlType.BOOLEAN
+    return CopiedText.of_key(text, place) if is_read_alike else text
 
 
 def to_text(name: str, sql_type: SqlType) -> str:

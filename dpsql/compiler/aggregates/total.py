@@ -22,6 +22,7 @@ from dpsql.compiler.aggregates.base import (
     times,
 )
 from dpsql.compiler.aggregates.calibration import Calibration, Cell, calibration, variance_of
+from dpsql.compiler.dialects.render import CopiedText
 from dpsql.compiler.ir.nodes import AggregateCall, Expr, Grid
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.values.grids import decimal_places, grid_of
@@ -58,6 +59,8 @@ class SumEstimate(Estimate):
         """The cell times its step; the cell may be calibrated."""
         places = decimal_places(self.step)
         value = in_steps(f"p{self.cell}", self.step, places, sql_type)
+        if self.step == 1 and sql_type is SqlType.BIGINT:
+            value = CopiedText.of_cell(self.cell)
         if drawn is None:
             return Formula(value)
         found = calibration(self.cell, drawn, prefix)
@@ -67,9 +70,11 @@ class SumEstimate(Estimate):
             least = found.low if drawn.calibrates else found.least
             low, high = (times(limit, self.step) for limit in (least, found.high))
             return Formula(value, (low, high), found.columns)
-        number = times(f"p{self.cell}", self.step)
-        width = f"CAST('{drawn.widths[self.cell] * float(self.step)!r}' AS DOUBLE)"
-        return Formula(value, (f"{number} - {width}", f"{number} + {width}"))
+        number, width = times(f"p{self.cell}", self.step), drawn.widths[self.cell] * float(self.step)
+        if self.step == 1:
+            return Formula(value, (CopiedText.of_cell(self.cell, -width), CopiedText.of_cell(self.cell, width)))
+        text = f"CAST('{width!r}' AS DOUBLE)"
+        return Formula(value, (f"{number} - {text}", f"{number} + {text}"))
 
     def released_type(self, call: AggregateCall) -> SqlType:
         """Double precision where no number of digits is enough for the step."""

@@ -56,6 +56,37 @@ MAX_CALLS = 8_000
 """Functions and operators in one statement, for engines plan a text in more time than it is long."""
 
 
+class CopiedText(str):
+    """SQL that reads a key or a cell of a release and at most adds a number: rows can be made of it without an engine.
+
+    Attributes:
+        place: Of the key among the keys, or of the cell among the cells.
+        is_key: Whether it is a key.
+        added: What is added to the cell, in double precision; None where it is shown as it is.
+    """
+
+    place: int
+    is_key: bool
+    added: float | None
+
+    @classmethod
+    def of_key(cls, text: str, place: int) -> "CopiedText":
+        """A key, by the SQL that reads it."""
+        return cls._of(text, place, True, None)
+
+    @classmethod
+    def of_cell(cls, place: int, added: float | None = None) -> "CopiedText":
+        """A cell."""
+        shifted = f"CAST(p{place} AS DOUBLE) + CAST('{added!r}' AS DOUBLE)"
+        return cls._of(f"p{place}" if added is None else shifted, place, False, added)
+
+    @classmethod
+    def _of(cls, text: str, place: int, is_key: bool, added: float | None) -> "CopiedText":
+        made = cls(text)
+        made.place, made.is_key, made.added = place, is_key, added
+        return made
+
+
 @dataclass(frozen=True)
 class Leaf:
     """A relation that is handed to the engine ready made.

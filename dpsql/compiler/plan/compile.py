@@ -24,8 +24,21 @@ from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, origins, text_l
 from dpsql.compiler.canonical.descriptions import described
 from dpsql.compiler.canonical.releases import Canonical
 from dpsql.compiler.dialects import POST_PROCESSING
-from dpsql.compiler.dialects.render import Leaf, Renderer
-from dpsql.compiler.ir.nodes import Aggregate, Field, Relation, Release, Released, SystemScan
+from dpsql.compiler.dialects.render import CopiedText, Leaf, Renderer
+from dpsql.compiler.ir.nodes import (
+    Aggregate,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Expr,
+    Field,
+    Project,
+    Relation,
+    Release,
+    Released,
+    SystemScan,
+)
 from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.plan.advice import advise
 from dpsql.compiler.plan.bounded_releases import BoundedRelease, BoundedReleases, public_read
@@ -34,12 +47,14 @@ from dpsql.compiler.plan.profiled_bounds import PreparedForm, read_form
 from dpsql.compiler.plan.query_plan import (
     MAX_RESULT_ROWS,
     CompiledQuery,
+    CopiedRows,
     OutputColumn,
     PlannedInput,
     PlannedRelease,
     PublicRead,
     SystemRead,
     WideTotal,
+    Written,
     cuts,
 )
 from dpsql.compiler.plan.verify import verify
@@ -191,7 +206,7 @@ def plan(
     others = {cut: text_leaf(cut.fields, read.table) for cut, read in (public | system).items()}
     placed = {cut: bounded.leaves[release] for cut, release in formed.items()}
     above = AboveReleases(lowered, placed, others, wide, catalog, settings)
-    post_sql, columns = above.written(releases)
+    post_sql, columns, copied = above.written(releases)
     reads = (tuple(public.values()), tuple(system.values()))
     listed = {cut for cut, (_, leaf) in placed.items() if leaf.lists_all}
     adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
@@ -209,7 +224,8 @@ def plan(
         verify(other, catalog)
         return other
 
-    return replace(query, adds_up_listed=adds_up, passes_on=passes_on, written=above.written, planned=planned)
+    query = replace(query, adds_up_listed=adds_up, passes_on=passes_on, copied=copied)
+    return replace(query, written=above.written, planned=planned)
 
 
 def _read_above(
@@ -251,13 +267,28 @@ class AboveReleases:
     catalog: Catalog
     settings: QuerySettings
 
-    def written(self, planned: Sequence[PlannedRelease]) -> tuple[str, tuple[OutputColumn, ...]]:
-        """Its SQL and its columns, with the errors of the planned releases."""
+    def written(self, planned: Sequence[PlannedRelease]) -> Written:
+        """Its SQL, its columns with the errors of the planned releases, and its rows where they are only copied."""
         leaves = dict(self.others)
         for cut, (index, leaf) in self.releases.items():
             leaves[cut] = leaf.at(f"r{index}", _drawn(index, planned, self.wide, self.settings), cut)
         renderer = Renderer(POST_PROCESSING, self.catalog.schema, self.catalog.policy, leaves)
-        return _post_sql(self.lowered, renderer), self._columns(planned)
+        return _post_sql(self.lowered, renderer), self._columns(planned), self._copied(leaves)
+
+    def _copied(self, leaves: Mapping[Relation, Leaf]) -> CopiedRows | None:
+        """Its rows, if they are those of one release in its own order, and nothing is computed but intervals."""
+        columns, relation = [field for _, field in self.lowered.columns], self.lowered.relation
+        above: list[Project] = []
+        while isinstance(relation, Project):
+            above.append(relation)
+            relation = relation.input
+        if not isinstance(relation, Release) or leaves[relation].table != f"r{self.releases[relation][0]}":
+            return None  # its rows are sorted, or further columns are computed of them
+        known: Mapping[Field, str] = dict(zip(relation.fields, leaves[relation].columns, strict=True))
+        for each in reversed(above):
+            known = {field: _same(made, known) for field, made in zip(each.fields, each.expressions, strict=True)}
+        copied = tuple(text for column in columns if isinstance(text := known[column], CopiedText))
+        return CopiedRows(self.releases[relation][0], copied) if len(copied) == len(columns) else None
 
     def _columns(self, planned: Sequence[PlannedRelease]) -> tuple[OutputColumn, ...]:
         errors: dict[Field, ColumnError] = {}
@@ -268,6 +299,21 @@ class AboveReleases:
             found = (errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors)
             columns.append(OutputColumn(name, shown.type, tuple(dict.fromkeys(found))))
         return tuple(columns)
+
+
+def _same(expression: Expr, known: Mapping[Field, str]) -> str:
+    """What an expression copies of the columns below it; an empty text if it is computed, or from elsewhere."""
+    match expression:
+        case Column():
+            return known[expression.field]
+        case Cast(argument=argument, type=SqlType.DOUBLE) if argument.type is SqlType.DOUBLE:
+            return _same(argument, known)
+        case Case(branches=((Call(function="is_null", arguments=(tested,)), _),), default=default):
+            absent = _same(tested, known)
+            # A cell of a release is never NULL.
+            return _same(default, known) if isinstance(absent, CopiedText) and not absent.is_key else ""
+        case _:
+            return ""
 
 
 def _post_sql(lowered: Lowered, renderer: Renderer) -> str:

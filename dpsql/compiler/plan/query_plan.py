@@ -12,6 +12,7 @@ from functools import cached_property
 from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.bounding.steps import PrintedQuery
 from dpsql.compiler.canonical.descriptions import DescribedRelease
+from dpsql.compiler.dialects.render import CopiedText
 from dpsql.compiler.ir.functions import COLLECTED, JSON_FUNCTIONS
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution
@@ -433,6 +434,23 @@ class OutputColumn:
         return max(self.errors, key=_width, default=None)
 
 
+@dataclass(frozen=True)
+class CopiedRows:
+    """Rows that are those of one release, of which each column is a key or a cell, or a cell with a number added.
+
+    Attributes:
+        release: The release, by its place in the plan.
+        columns: What each column copies.
+    """
+
+    release: int
+    columns: tuple[CopiedText, ...]
+
+
+Written = tuple[str, tuple[OutputColumn, ...], CopiedRows | None]
+"""SQL of what stands above releases, its columns, and its rows where they are only copied."""
+
+
 def _width(error: ColumnError) -> float:
     return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
 
@@ -456,7 +474,8 @@ class CompiledQuery:
         withheld: Whether rows of protected tables were asked for, of which the columns are shown.
         adds_up_listed: Whether post-processing aggregates rows of public groups, of which some may have no unit.
         passes_on: Whether the rows are those of its one public read, each made into its types by itself.
-        written: Writes what stands above releases, and the columns, for the noise that they have.
+        copied: Its rows, where post-processing only copies them.
+        written: Writes what stands above releases for the noise that they have.
         anew: Where releases are derived: the query as it would be asked anew.
         max_error_ratio: How many times the error of what is asked anew a derived cell may have.
         planned: Plans the query for another ε, or a release alone, of whose primitives each gets a part of its share.
@@ -481,9 +500,8 @@ class CompiledQuery:
     withheld: bool = False
     adds_up_listed: bool = False
     passes_on: bool = False
-    written: Callable[[Sequence[PlannedRelease]], tuple[str, tuple[OutputColumn, ...]]] | None = field(
-        default=None, compare=False, repr=False
-    )
+    copied: CopiedRows | None = field(default=None, compare=False, repr=False)
+    written: Callable[[Sequence[PlannedRelease]], Written] | None = field(default=None, compare=False, repr=False)
 
     anew: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
     max_error_ratio: Fraction = Fraction(1)
@@ -501,8 +519,8 @@ class CompiledQuery:
         """The same query with intervals made for the noises of these releases."""
         if self.written is None:
             raise TypeError("a query knows how it is written")
-        post_sql, columns = self.written(releases)
-        return replace(self, releases=releases, post_sql=post_sql, columns=columns)
+        post_sql, columns, copied = self.written(releases)
+        return replace(self, releases=releases, post_sql=post_sql, columns=columns, copied=copied)
 
     def over(self, releases: tuple[PlannedRelease, ...], price: Price | None = None) -> "CompiledQuery":
         """The same query over releases that are derived of others, with intervals made for them."""
