@@ -167,6 +167,10 @@ class PolicyColumn:
     nullable: bool = True
     collected_by: RandomizedResponse | None = None
 
+    def __hash__(self) -> int:
+        """The hash is the name's: plans that hold columns are hashed for each query."""
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class RowsOf:
@@ -292,6 +296,10 @@ class Table:
     min_units: int = 1
     within_unit: tuple[str, ...] = ()
     files: Files | None = None
+
+    def __hash__(self) -> int:
+        """The hash is the name's: plans that hold tables are hashed for each query."""
+        return hash(self.name)
 
     @property
     def relation(self) -> str:

@@ -94,21 +94,11 @@ class DiscreteGaussian:
     @property
     def stderr(self) -> float:
         """Standard deviation; that of the continuous law where σ is large, a little less where it is small."""
-        variance = float(self.variance)
-        if variance > 100:
-            return math.sqrt(variance)
-        z = np.arange(1, 400)
-        weights = np.exp(-(z**2) / (2 * variance))
-        return math.sqrt(float(2 * np.sum(z**2 * weights) / (1 + 2 * np.sum(weights))))
+        return _gaussian_stderr(self.variance)
 
     def half_width(self, confidence: float = 0.95) -> float:
         """Return the least h with P[|Z| ≤ h] ≥ confidence; for σ above 1000 by the normal law, off by 1 at most."""
-        sigma = math.sqrt(self.variance)
-        if sigma > 1000:
-            return float(math.ceil(sigma * NormalDist().inv_cdf((1 + confidence) / 2) - 0.5))
-        weights = np.exp(-(np.arange(0, int(40 * sigma) + 40) ** 2) / (2 * sigma**2))
-        weights[1:] *= 2
-        return float(np.searchsorted(np.cumsum(weights), confidence * np.sum(weights)))
+        return _gaussian_half_width(self.variance, confidence)
 
     def tail(self, probability: Fraction) -> int:
         """Return the least t ≥ 1 for which P[Z ≥ t] ≤ probability is proved, by bisection on a bound from above."""
@@ -252,6 +242,26 @@ def modest_up(value: Fraction) -> Fraction:
         return value
     shift = max(0, 64 - bits)
     return Fraction(-(-(value.numerator << shift) // value.denominator), 1 << shift)
+
+
+@lru_cache(maxsize=1024)
+def _gaussian_stderr(exact: Fraction) -> float:
+    variance = float(exact)
+    if variance > 100:
+        return math.sqrt(variance)
+    z = np.arange(1, 400)
+    weights = np.exp(-(z**2) / (2 * variance))
+    return math.sqrt(float(2 * np.sum(z**2 * weights) / (1 + 2 * np.sum(weights))))
+
+
+@lru_cache(maxsize=1024)
+def _gaussian_half_width(variance: Fraction, confidence: float) -> float:
+    sigma = math.sqrt(variance)
+    if sigma > 1000:
+        return float(math.ceil(sigma * NormalDist().inv_cdf((1 + confidence) / 2) - 0.5))
+    weights = np.exp(-(np.arange(0, int(40 * sigma) + 40) ** 2) / (2 * sigma**2))
+    weights[1:] *= 2
+    return float(np.searchsorted(np.cumsum(weights), confidence * np.sum(weights)))
 
 
 def _decay(factor: int, rate: Decimal) -> Decimal:

@@ -43,6 +43,7 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.sqltypes import SqlType
 
 _OF_RELATIONS = (Exists, InRelation, Scalar)
+_WITHOUT_INPUTS = (Release, Scan, UnitScan, SystemScan, Values, Series)
 
 
 def in_double(expression: Expr) -> Expr:
@@ -70,16 +71,12 @@ def as_numeric(computed: Expr) -> Expr:
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:
     """The relations that `relation` is made of, subqueries included, without going through a release boundary."""
-    if isinstance(relation, Release):
+    if isinstance(relation, _WITHOUT_INPUTS):
         return ()
-    beneath = tuple(part for expression in expressions(relation) for part in relations_in(expression))
-    match relation:
-        case Scan() | UnitScan() | SystemScan() | Values() | Series():
-            return ()
-        case Join() | SetOperation():
-            return (relation.left, relation.right, *beneath)
-        case _:
-            return (relation.input, *beneath)
+    beneath = (part for expression in expressions(relation) for part in relations_in(expression))
+    if isinstance(relation, Join | SetOperation):
+        return (relation.left, relation.right, *beneath)
+    return (relation.input, *beneath)
 
 
 def nodes(relation: Relation) -> Iterator[Relation]:
@@ -134,7 +131,9 @@ def operands(expression: Expr) -> tuple[Expr, ...]:
 
 def relations_in(expression: Expr) -> tuple[Relation, ...]:
     """The subqueries in an expression."""
-    found, pending = list[Relation](), [expression]
+    if isinstance(expression, Column):
+        return ()
+    found, pending = list[Relation](), list[Expr]([expression])
     while pending:
         part = pending.pop()
         pending += operands(part)
@@ -151,7 +150,9 @@ def scalars_in(expression: Expr) -> tuple[Relation, ...]:
 
 def fields_in(expression: Expr) -> frozenset[Field]:
     """The fields that `expression` refers to, those that its subqueries take from outside included."""
-    found, pending = set[Field](), [expression]
+    if isinstance(expression, Column):
+        return frozenset((expression.field,))
+    found, pending = set[Field](), list[Expr]([expression])
     while pending:
         part = pending.pop()
         if isinstance(part, Column):

@@ -93,15 +93,16 @@ def priced(
     adjacency, wide_share = catalog.policy.dataset.adjacency, catalog.role.query.wide_share
     plain = [each.unpriced for each in bounded]
     either = [d.copied.unpriced if isinstance(d.copied, PreparedForm) else d.unpriced for d in bounded]
-    drawn_by = (calibrate(each, price, settings, adjacency, wide_share, parts) for each in (plain, either))
+    drawn = calibrate(plain, price, settings, adjacency, wide_share, parts)
+    over_copies = drawn if either == plain else calibrate(either, price, settings, adjacency, wide_share, parts)
     releases: list[PlannedRelease] = []
-    for each, without, over_copy in zip(bounded, *drawn_by, strict=True):
+    for each, without, over_copy in zip(bounded, drawn, over_copies, strict=True):
         copied, form = read_form(each.copied, over_copy, without, settings.max_error_ratio)
         chosen = each
         if copied is not None:
             chosen = replace(each, query=copied.query, unpriced=copied.unpriced, profiled=None)
-        drawn = over_copy if copied is not None else without
-        planned = _release(chosen, _inputs(each, releases), drawn, form, catalog.policy.fingerprint)
+        taken = over_copy if copied is not None else without
+        planned = _release(chosen, _inputs(each, releases), taken, form, catalog.policy.fingerprint)
         releases.append(_with_description(planned, chosen, catalog))
     return tuple(releases)
 

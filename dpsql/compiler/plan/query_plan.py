@@ -106,6 +106,8 @@ def _collect(relation: Relation, found: dict[Relation, bool], known: frozenset[R
     if needed and not _reaches(relation, UnitScan) and not free_fields(relation) and known.isdisjoint(nodes(relation)):
         found[relation] = single or found.get(relation, False)
         return
+    if not needed and not any(scalars_in(each) for node in nodes(relation) for each in expressions(node)):
+        return  # then nothing in it is needed either
     values = {value for expression in expressions(relation) for value in scalars_in(expression)}
     for part in inputs(relation):
         _collect(part, found, known, single=part in values)
