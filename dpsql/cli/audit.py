@@ -1,4 +1,4 @@
-"""`dpsql audit`: what runs of the whole stack prove about the ε that is claimed, on generated neighbours."""
+"""`dpsql audit`: tests the claimed ε by running the whole stack on generated neighbours."""
 
 import json
 import math
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @click.option("--only", multiple=True, metavar="NAME", help="Only classes whose names begin so, such as COUNT or join.")
 @click.option("--format", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def audit(policy: Path, format: str, confidence: float, server: str | None, only: tuple[str, ...], **runs: Any) -> None:
-    """Test the claimed privacy on neighbouring databases, which are made in the shape of the policy's.
+    """Test the claimed privacy on generated neighbouring databases with the policy's tables.
 
     Each class of queries runs many times, from parsing to the ledger, on databases that differ by the rows of units at
     their bounds. How well the answers tell the two apart gives a lower bound on ε. If the bound exceeds the claim, the
@@ -135,7 +135,7 @@ def _markdown(report: "Report") -> Iterator[str]:
 
 
 def _shares(finding: "Finding") -> Iterator[tuple[float, float]]:
-    """Shares of the claim and of what is attainable, each with what it is a share of."""
+    """The bound as shares of the claim and of the attainable value, each with that value."""
     yield finding.share, finding.epsilon
     yield finding.share_of_attainable, finding.attainable
 

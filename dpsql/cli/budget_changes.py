@@ -1,4 +1,4 @@
-"""What the data owner does to budgets: grant, lower, reset, freeze and unfreeze; each is a record with its reason."""
+"""The data owner's changes of budgets: grant, lower, reset, freeze and unfreeze; each is recorded with its reason."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Write the demo clinic: invented patients, visits and prescriptions, with the dirt that real tables have.
+"""Writes the demo clinic: invented patients, visits and prescriptions, with faulty rows as real tables have them.
 
 Rule 1: the same seed and the same number of patients give the same rows.
-Rule 2: what is drawn here is data; it never becomes noise.
+Rule 2: random numbers drawn here are data and never noise.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ CITIES: Final = {
     "Nuremberg": 2.6,
     "Essen": 2.6,
 }
-# Small towns, by falling size: the last of them have a handful of patients, or one, or none.
+# Small towns, largest first; the last ones have a few patients, one or none.
 TOWNS: Final = tuple(
     f"{head}{tail}"
     for tail in ("bach", "hausen", "feld", "dorf", "au", "berg", "heim", "tal", "kirchen", "brunn")
@@ -79,16 +79,16 @@ DRUGS: Final = tuple(DOSES)
 
 
 class Diagnosis(NamedTuple):
-    """A row of icd10, and what the invented patients make of it.
+    """A row of icd10, with how often it occurs and what it costs in the invented data.
 
     Attributes:
         code: ICD-10 code.
-        title: What it is, in words of our own.
-        specialty: Who treats it.
+        title: Its name, in our own words.
+        specialty: The specialty that treats it.
         cost: Typical cost of one visit.
         minutes: Typical length of one visit.
-        bands: How frequent it is among children, adults and seniors, on one scale.
-        men: 0.5 where sex makes no difference, 0 for women only, 1 for men only.
+        bands: Its relative frequency among children, adults and seniors.
+        men: The share of men among its patients: 0.5 if sex makes no difference.
         drugs: The usual prescription and the other one.
     """
 
@@ -155,7 +155,7 @@ DIAGNOSES: Final = (
     Diagnosis("Z00", "Check-up without complaint", GENERAL, 60, 20, (9, 5, 6), 0.45, ("vitamin D", "iron")),
 )
 
-# The tables, and how they are filled from `drawn`, the columns just drawn. No foreign keys: the dirt below breaks them.
+# SQL that creates each table and fills it from `drawn`. There are no foreign keys, because faulty rows break them.
 TABLES: Final = {
     "icd10": (
         "CREATE TABLE icd10 (code VARCHAR PRIMARY KEY, title VARCHAR)",
@@ -167,7 +167,7 @@ TABLES: Final = {
     ),
     "patients": (
         "CREATE TABLE patients (patient_id INTEGER PRIMARY KEY, age INTEGER, sex VARCHAR, city VARCHAR, weight DOUBLE)",
-        # DuckDB reads numpy's NaN as NULL, so a NaN travels as a negative weight.
+        # DuckDB reads numpy's NaN as NULL, so a negative weight stands for NaN.
         """INSERT INTO patients SELECT patient_id, age, sex, city,
              CASE WHEN weight < 0 THEN CAST('NaN' AS DOUBLE) ELSE weight END FROM drawn""",
     ),
@@ -186,7 +186,7 @@ TABLES: Final = {
 
 
 class Patients(NamedTuple):
-    """What is true of the patients, before dirt; the position is patient_id - 1."""
+    """The patients before faulty values are added; the index is patient_id - 1."""
 
     age: Integers
     sex: Integers
@@ -194,7 +194,7 @@ class Patients(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """What is true of the visits, before dirt, in order of time; the position is visit_id - 1."""
+    """The visits before faulty values are added, in order of time; the index is visit_id - 1."""
 
     patient: Integers
     diagnosis: Integers
@@ -205,13 +205,13 @@ def generate_clinic(
 ) -> None:
     """Write the DuckDB file of the demo clinic: about 20 visits a patient, 0.6 prescriptions a visit.
 
-    Some values are NULL, NaN or out of any sensible bounds; some visits belong to no patient, some prescriptions to no
-    visit. An earlier file at `path` is replaced once the new one is whole.
+    Some values are NULL, NaN or far out of bounds; some visits have no patient, and some prescriptions no visit. An
+    earlier file at `path` is replaced when the new one is complete.
 
     Args:
         path: The file to write.
-        patients: How many rows `patients` gets; at least 1.
-        seed: Chooses the rows.
+        patients: The number of patients; at least 1.
+        seed: The seed of the random rows.
         progress: Called with the finished share, from 0.0 up to 1.0.
     """
     report = progress or (lambda share: None)
@@ -239,7 +239,7 @@ def generate_clinic(
 def _fill(connection: duckdb.DuckDBPyConnection, table: str, columns: Columns) -> None:
     create, insert = TABLES[table]
     connection.execute(create)
-    # DuckDB 1 does not see the mask of an array, so it is a column beside it.
+    # DuckDB 1 ignores the mask of an array, so the mask is a separate column.
     masks = {f"no {name}": np.ma.getmaskarray(column) for name, column in columns.items()}
     connection.register("arrays", {**{name: np.ma.getdata(column) for name, column in columns.items()}, **masks})
     selected = ", ".join(f'CASE WHEN NOT "no {name}" THEN "{name}" END AS "{name}"' for name in columns)
@@ -320,7 +320,7 @@ def _draw_visits(rng: np.random.Generator, people: Patients) -> tuple[Visits, Co
 
 
 def _draw_diagnoses(rng: np.random.Generator, age: Integers, sex: Integers) -> Integers:
-    """Return one diagnosis for each visit, by the age band and the sex of its patient."""
+    """Return one diagnosis per visit, which depends on the age and the sex of the patient."""
     bands = np.array([row.bands for row in DIAGNOSES])
     men = _of_diagnoses([row.men for row in DIAGNOSES])
     of_sex = np.stack([1 - men, men, np.minimum(men, 1 - men)])
@@ -334,7 +334,7 @@ def _draw_diagnoses(rng: np.random.Generator, age: Integers, sex: Integers) -> I
 
 
 def _draw_doctor_ids(rng: np.random.Generator, diagnosis: Integers) -> Integers:
-    """Return one doctor for each visit, of the specialty that treats its diagnosis."""
+    """Return one doctor per visit, of the specialty that treats the diagnosis."""
     specialties = np.arange(len(SPECIALTIES))
     first = np.searchsorted(_specialty_of_doctors(), specialties)
     last = np.searchsorted(_specialty_of_doctors(), specialties, side="right")

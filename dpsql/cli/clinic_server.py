@@ -1,6 +1,6 @@
-"""A PostgreSQL server with the demo clinic on it, and with a role that may read the clinic and no more.
+"""A PostgreSQL server with the demo clinic and a role that can only read it.
 
-A machine that has no server gets one of the demo's own.
+If the machine has no server, the demo starts one of its own.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ from dpsql.policy.environment import filled_in
 _DATABASE: Final = "clinic"
 _ROLE: Final = "reader"
 _PLACE: Final = ("host", "hostaddr", "port", "sslmode", "sslrootcert")
-"""What the reader's URL has of the owner's."""
+"""The parts of the owner's URL that the reader's URL also has."""
 _RIGHTS: Final = f"""
 REVOKE ALL ON DATABASE {_DATABASE} FROM PUBLIC;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
@@ -39,15 +39,15 @@ class ClinicServer:
     """A server.
 
     Attributes:
-        url: Of a role that may make databases and roles.
-        password: The reader's, as the policy writes it: "${NAME}" for one of the environment; None for none.
+        url: The URL of a role that may create databases and roles.
+        password: The reader's password as in the policy: "${NAME}" stands for an environment variable; None for none.
     """
 
     url: str
     password: str | None = None
 
     def has_clinic(self) -> bool:
-        """True where the clinic is on the server already; its database is made where it is missing."""
+        """Create the database if it is missing; return whether it has the clinic."""
         with self._connected("postgres") as connection:
             if connection.execute(f"SELECT FROM pg_database WHERE datname = '{_DATABASE}'".encode()).fetchone() is None:
                 connection.execute(f"CREATE DATABASE {_DATABASE} ENCODING 'UTF8' TEMPLATE template0".encode())
@@ -55,7 +55,7 @@ class ClinicServer:
             return connection.execute("SELECT to_regclass('public.visits') IS NOT NULL").fetchone() == (True,)
 
     def make_clinic(self, patients: int, progress: Callable[[float], None]) -> None:
-        """Invent the clinic, and put it on the server with its reader, whole or not at all."""
+        """Generate the clinic, and load it and its reader in one transaction."""
         password = None if self.password is None else filled_in(self.password)
         role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(_ROLE), sql.Literal(password))
         with tempfile.TemporaryDirectory() as folder, self._connected(_DATABASE) as connection:
@@ -109,7 +109,7 @@ CREATE TABLE prescriptions (prescription_id integer PRIMARY KEY, visit_id intege
     boxes smallint);
 COMMENT ON TABLE prescriptions IS 'One row per drug prescribed at a visit';
 """
-# Some rows have no partner, as in real tables: these keys bind new rows alone.
+# Some rows violate these keys, as in real tables, so only new rows are checked.
 _LOOSE_KEYS: Final = b"""
 ALTER TABLE visits ADD FOREIGN KEY (icd) REFERENCES icd10 NOT VALID;
 ALTER TABLE prescriptions ADD FOREIGN KEY (visit_id) REFERENCES visits NOT VALID;
@@ -119,7 +119,7 @@ _TABLES: Final = ("icd10", "doctors", "patients", "visits", "prescriptions")
 
 
 def load_clinic(file: Path, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Copy a clinic from a DuckDB file into tables of the schema that comes first, in one transaction."""
+    """Copy a clinic from a DuckDB file into the first schema of search_path, in one transaction."""
     with connection.transaction(), tempfile.TemporaryDirectory() as folder:
         connection.execute(_DEFINITIONS)
         with duckdb.connect(str(file), read_only=True) as source:
@@ -143,10 +143,10 @@ class NoEmbeddedServer(NotSupportedError, code="0A000"):
 
 @contextmanager
 def embedded_server(folder: Path) -> Iterator[str]:
-    """Run a server whose data are in a folder; gives its superuser's URL.
+    """Run a server with its data in a folder; yields the superuser's URL.
 
     Raises:
-        NoEmbeddedServer: There are no programs of a server to run.
+        NoEmbeddedServer: The server's programs are not installed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a machine without a session directory

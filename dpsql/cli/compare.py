@@ -1,4 +1,4 @@
-"""`dpsql budget show --compare` and `--plot`: what was asked, under other analyses; reports, which gate nothing."""
+"""`dpsql budget show --compare` and `--plot`: reports on the charges under other analyses; they limit nothing."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -81,13 +81,13 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BudgetHistory:
-    """A budget with what its total is made of.
+    """A budget with its charges.
 
     Attributes:
-        name: Whose it is.
+        name: The user, the group or "all users".
         status: The budget.
         charges: The events of each charge, oldest first.
-        delta: At which δ it is reported on.
+        delta: The δ of the report.
     """
 
     name: str
@@ -100,7 +100,7 @@ def compared(ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], asked
     """Yield the lines of the requested comparison, and draw the requested plot.
 
     Args:
-        ledger: Where the charges are.
+        ledger: The ledger with the charges.
         statuses: The budgets with their names; the last one is drawn.
         asked: The requested comparison.
     """
@@ -127,7 +127,7 @@ def read_histories(
     """Return the budgets with their charges.
 
     Args:
-        ledger: Where the charges are.
+        ledger: The ledger with the charges.
         statuses: The budgets as they were shown, each with its name.
         delta: At which δ to report; None for each budget's own.
 
@@ -137,7 +137,7 @@ def read_histories(
     charges = spending(ledger.export())
     histories = []
     for name, status in statuses:
-        # What came after the status was read is left out.
+        # Charges after the status was read are omitted.
         found = [charge for number in status.numbers for charge in charges.get(number, [])][: status.charges]
         if not _adds_up(found, status.spent):
             raise LedgerUnavailable(
@@ -156,7 +156,7 @@ def _adds_up(charges: Sequence[Sequence[Event]], spent: Spent) -> bool:
 
 
 def comparison(budget: BudgetHistory, units: int | None) -> Iterator[str]:
-    """Yield the lines of a budget's report, also for so many privacy units together if that is given."""
+    """Yield the lines of a budget's report; with `units`, also for several privacy units together."""
     queries = len(budget.charges)
     yield f"{budget.name}, {queries} {'query' if queries == 1 else 'queries'}, at delta = {float(budget.delta):g}:"
     names = ["kind", "analysis", "epsilon", *([] if units is None else [f"epsilon for {units}"]), "remark"]
@@ -184,7 +184,7 @@ def shown(epsilon: Fraction | Dash) -> str:
 
 
 def drawing(budget: BudgetHistory) -> Drawing:
-    """Return what to draw of a budget: ε after each query, or after about 40 of them.
+    """Return the lines to draw for a budget: ε after each query, or after about 40 of them.
 
     Raises:
         InvalidParameter: Nothing was charged.

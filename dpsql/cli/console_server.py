@@ -95,7 +95,7 @@ async def _run(server: HttpServer, tls: ServerTls | None, url: str) -> None:
     loop.set_exception_handler(log_unhandled)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
-    # Whoever has the gateway load its policies again may mean all that is called dpsql.
+    # SIGHUP may be sent to every process named dpsql, also if only the gateway should reload its policies.
     loop.add_signal_handler(signal.SIGHUP, partial(_renew, server, tls))
     await listen(server.start, server.host, server.port)
     click.echo(f"console on {url}:{server.port}/")
@@ -104,7 +104,7 @@ async def _run(server: HttpServer, tls: ServerTls | None, url: str) -> None:
 
 
 def _renew(server: HttpServer, tls: ServerTls | None) -> None:
-    """Read the certificate again, if there is one; the policy is read for each view anyhow."""
+    """Read the certificate again, if there is one; the policy is read for each view."""
     if tls is not None:
         try:
             server.renew_tls(tls.renewed().context)
@@ -115,7 +115,7 @@ def _renew(server: HttpServer, tls: ServerTls | None) -> None:
 
 
 def _bracketed(host: str) -> str:
-    """An address as URLs have it."""
+    """An address as URLs write it."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -134,7 +134,7 @@ def check_ledger(url: str) -> LedgerHealth:
 
 
 def look_at_engine(policy: Path) -> EngineHealth:
-    """Open the database, look at its schema, and let go of it; no row is read."""
+    """Open the database, read its schema, and close it; no row is read."""
     now = datetime.now(UTC)
     try:
         backend = open_backend(load_policy(policy))

@@ -1,4 +1,4 @@
-"""`dpsql demo`: an invented clinic, two analysts and a gateway, from nothing."""
+"""`dpsql demo`: generates a clinic, adds two analysts and starts a gateway."""
 
 import os
 import secrets
@@ -101,7 +101,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
 
 @contextmanager
 def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
-    """The clinic as a DuckDB file; gives the policy."""
+    """Write the clinic as a DuckDB file; yields the policy."""
     from dpsql.cli.clinic import generate_clinic
 
     path = directory / "clinic.duckdb"
@@ -115,18 +115,18 @@ def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
 
 @contextmanager
 def _clinic_in_server(directory: Path, patients: int) -> Iterator[Path]:
-    """The clinic in a server of its own, which runs until the end; gives the policy."""
+    """Load the clinic into a server of its own, which runs until the end; yields the policy."""
     from dpsql.cli.clinic_server import ClinicServer, embedded_server
 
     folder = (directory / "postgres").resolve()
     with embedded_server(folder) as url:
-        # Nobody else has a say in this server: who reaches its socket may be anybody, so the reader has no password.
+        # Access to the socket of this server gives every right, so a password for the reader would add nothing.
         yield _make_clinic(ClinicServer(url), str(folder), directory, patients)
 
 
 @contextmanager
 def _clinic_on(url: str, directory: Path, patients: int) -> Iterator[Path]:
-    """The clinic on a server that runs already; gives the policy."""
+    """Load the clinic into an existing server; yields the policy."""
     from dpsql.cli.clinic_server import ClinicServer
 
     try:
@@ -166,7 +166,7 @@ def _make_policy(path: Path, changes: Mapping[str, str]) -> Path:
 
 
 def _make_profile(policy: Policy, ledger: Ledger) -> None:
-    """Have a profile made, unless the ledger has one, so that bounds are chosen query by query."""
+    """Make a profile unless the ledger has one, so that bounds are chosen for each query."""
     if newest_profile(ledger, policy) is not None:
         return
     from dpsql.backends import open_backend
@@ -178,13 +178,13 @@ def _make_profile(policy: Policy, ledger: Ledger) -> None:
 
 
 def _make_users(ledger: Ledger, path: Path) -> dict[str, str]:
-    """Return the analysts' passwords; the file of credentials says what they are, and gets those it lacks."""
+    """Return the analysts' passwords from the credentials file; missing ones are generated and added to it."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     passwords = dict(line.split(" ", 1) for line in lines if " " in line)
     missing = [user for user in _ANALYSTS if user not in passwords]
     passwords |= {user: secrets.token_urlsafe(12) for user in missing}
     if missing:
-        # The file first: were the program stopped in between, the next run would bring the ledger up to it.
+        # The file is written first: if the program is stopped in between, the next run updates the ledger from it.
         _write_private(path, "".join(f"{user} {password}\n" for user, password in passwords.items()))
     for user in _ANALYSTS:
         account = ledger.account(user)

@@ -43,14 +43,14 @@ _MAX_ROWS = "max_rows = 10                      # TODO: contribution bound: the 
 
 @dataclass(frozen=True)
 class _Way:
-    """How a table's rows lead to a person: by a column of theirs, or by way of another table."""
+    """How a table's rows lead to a person: by a column, or by another table."""
 
     unit_key: str | None
     via: ForeignKey | None
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that lead there."""
+        """The columns that lead to the person."""
         here = [column for column, _ in self.via.on] if self.via is not None else []
         return frozenset([*here, *([self.unit_key] if self.unit_key is not None else [])])
 
@@ -144,7 +144,7 @@ def _people(outline: Outline, name: str) -> TableOutline:
 
 
 def _ways(outline: Outline, people: TableOutline) -> dict[tuple[str, str], _Way]:
-    """The shortest way of each table to the person, along foreign keys."""
+    """The shortest path of each table to the person along foreign keys."""
     unit = next(key[0] for key in people.keys if len(key) == 1)
     ways = {people.path: _Way(unit, None)}
     for table in outline.tables:

@@ -11,7 +11,7 @@ WARNING: NO GUARANTEE covers them: the ledger has it on record, and `dpsql budge
 
 
 def exact_lines(ledger: Ledger, dataset: str | None = None) -> Iterator[str]:
-    """Yield a warning for each exact look at the data, of one dataset or of all; the guarantee does not cover them."""
+    """Yield a warning for each read of exact values, of one dataset or of all."""
     for record in ledger.owner_history():
         if record.kind == EXACT_VALUES and dataset in (None, record.dataset):
             when = record.at.isoformat(sep=" ", timespec="seconds")

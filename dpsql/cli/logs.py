@@ -1,4 +1,4 @@
-"""The log on standard error, as text or as JSON, a line each.
+"""The log on standard error, as text or as JSON, one line per message.
 
 Rule: users, databases, addresses and what went wrong; never a row or an exception's text, and a query's text only where
     it was asked for.
@@ -29,13 +29,13 @@ def log_to_stderr(log_format: str) -> None:
 
 
 def log_unhandled(_loop: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
-    """Log what no task handled: asyncio would print the exception, and the task with what it holds."""
+    """Log an exception that no task handled; asyncio would print its text and the task's data."""
     if isinstance(context.get("exception"), Exception):
         log_bug(context["exception"])
 
 
 def _log_uncaught(caught: Any) -> None:
-    """Log what a thread or a finalizer raised: Python would print its text, which may quote a row."""
+    """Log an exception of a thread or finalizer; Python would print its text, which may quote a row."""
     if isinstance(caught.exc_value, Exception):
         log_bug(caught.exc_value)
 
@@ -50,7 +50,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level and message, and the event with its fields where there is one."""
+    """One JSON object per line: time, level, message, and the event with its fields if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

@@ -94,7 +94,7 @@ def exact_number(name: str, text: str) -> Fraction:
         value = Decimal(text.strip())
     except InvalidOperation:
         value = Decimal("NaN")
-    # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
+    # The exponent is checked first: Fraction(Decimal("1e999999")) would compute a million digits.
     if not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT or len(value.as_tuple().digits) > _MAX_DIGITS:
         raise InvalidParameter(f'"{text[:40]}" is not a valid {name}', hint=f"--{name} 0.5, for example")
     return Fraction(value)

@@ -1,4 +1,4 @@
-"""A password that a command needs: from a file, a prompt or standard input, never from the command line."""
+"""A command's password: from a file, a prompt or standard input, never from the command line."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Draws ε against the number of queries: what the gate counts, where it refuses, and the reports beside them."""
+"""Draws ε by the number of queries: the accountant's value, its limit, and the reports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What is drawn.
+    """The drawing.
 
     Attributes:
         title: Whose budget.
@@ -59,7 +59,7 @@ class Drawing:
 
 
 def check_plot(path: Path) -> None:
-    """Refuse what cannot be drawn, before anything is computed.
+    """Refuse a plot that cannot be drawn, before anything is computed.
 
     Raises:
         InvalidParameter: The suffix is not that of a picture, or matplotlib is not installed.
@@ -96,7 +96,7 @@ def draw(drawing: Drawing, path: Path) -> None:
 
 
 def _top(drawing: Drawing) -> float:
-    """Return the height of the axes: what is far above the rest leaves them, or the rest could not be told apart."""
+    """Return the height of the axes; lines far above the others leave the picture, so that the others are legible."""
     highest = max(curve.highest for curve in (drawing.gate, *drawing.reports))
     if drawing.limit > _FAR * highest:
         return 1.05 * (highest or drawing.limit)
@@ -117,7 +117,7 @@ def _draw_gate(axes: "Axes", drawing: Drawing) -> None:
 def _draw_reports(axes: "Axes", drawing: Drawing) -> None:
     from dpsql.notebook.plots import COLOURS
 
-    # The legend lists them as they lie at the right end, from above.
+    # The legend lists the lines from top to bottom at the right end.
     ranked = sorted(filter(lambda curve: curve.highest, drawing.reports), key=lambda curve: -curve.highest)
     lines = []
     for place, curve in enumerate(ranked):

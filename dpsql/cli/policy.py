@@ -1,4 +1,4 @@
-"""`dpsql policy`: draft a policy, check it against its database, and show what it comes to."""
+"""`dpsql policy`: draft a policy, check it against its database, and show it with its defaults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +90,7 @@ def check(policy: Path, advise: bool, exact: bool, ledger: str | None) -> None:
 
 
 def _exactly(loaded: Policy, backend: "Backend", ledger: str | None) -> Iterator[str]:
-    """What is counted without noise, after the ledger has recorded that it is."""
+    """The counts without noise; the ledger records first that they are read."""
     from dpsql.cli.survey import survey
     from dpsql.gateway.owner_reads import exact_profile
 
@@ -103,7 +103,7 @@ def _exactly(loaded: Policy, backend: "Backend", ledger: str | None) -> Iterator
 
 
 def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
-    """What the newest profile tells of the policy's tables."""
+    """The newest profile of the policy's tables."""
     url = named_ledger(ledger, loaded.path)
     found = None
     if not is_file(url) or ledger_file(url).exists():
@@ -119,7 +119,7 @@ def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
 
 
 def _copies(schema: "EngineSchema", path: Path) -> Iterator[str]:
-    """Which tables have a prepared table, and whether it is read."""
+    """The tables with a prepared table, and whether it is read."""
     if not schema.copies:
         yield f"prepared tables: none (dpsql prepare {path} makes them)"
     for table, state in copy_states(schema):
@@ -127,7 +127,7 @@ def _copies(schema: "EngineSchema", path: Path) -> Iterator[str]:
 
 
 def copy_states(schema: "EngineSchema") -> Iterator[tuple[str, str]]:
-    """Yield each table that has a prepared table, and what may be read of it."""
+    """Yield each table with a prepared table, and what can be read from that."""
     for table, copy in schema.copies.items():
         yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows per unit at most"
 

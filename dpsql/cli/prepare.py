@@ -1,4 +1,4 @@
-"""`dpsql prepare`: bounded copies of the tables, so that queries need no pass over each unit's rows."""
+"""`dpsql prepare`: makes prepared tables, which have bounded rows of each unit."""
 
 from pathlib import Path
 

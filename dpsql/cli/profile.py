@@ -1,4 +1,4 @@
-"""`dpsql policy profile`: how many rows people have, with noise at the cap's expense; and what bounds drop by it."""
+"""`dpsql policy profile`: releases the numbers of rows per unit, charged to the cap, and what bounds drop by them."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""reloading: policies and certificate are loaded again under open sessions, all together; a mistake changes nothing."""
+"""reloading: loads policies and the certificate again under open sessions, all or none of them."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _LOADED: Final = "00000"
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How a loading ended.
+    """The result of a reload.
 
     Attributes:
         sqlstate: "00000" where it succeeded.
@@ -35,7 +35,7 @@ class Loading:
 
     @classmethod
     def failed(cls, error: Exception) -> "Loading":
-        """How one ended that raised an error."""
+        """The result for an error."""
         if isinstance(error, Error):
             return cls(error.sqlstate, error.message)
         log_bug(error)
@@ -43,7 +43,7 @@ class Loading:
 
     @property
     def succeeded(self) -> bool:
-        """True where what was loaded may be served."""
+        """Whether the new policies can be served."""
         return self.sqlstate == _LOADED
 
     def tell(self, metrics: Metrics) -> None:
@@ -87,7 +87,7 @@ def open_engines(policies: Sequence[Policy], ledger: Ledger) -> dict[str, Engine
 
 
 class Reloading:
-    """Loads what a process serves again, in two steps: `load`, then `adopt` or `drop`. They may block.
+    """Reloads the policies of a process in two steps: `load`, then `adopt` or `drop`. They may block.
 
     Args:
         databases: What is served.
@@ -103,7 +103,7 @@ class Reloading:
         self._renewed: ServerTls | None = None
 
     def load(self, policies: Callable[[], Sequence[Policy]]) -> Loading:
-        """Open what policies name; nothing that is served changes yet."""
+        """Open the databases of new policies; nothing that is served changes yet."""
         try:
             self._renewed = None if self._tls is None else self._tls.renewed()
             self._engines = open_engines(policies(), self._ledger)
@@ -114,14 +114,14 @@ class Reloading:
         return Loading()
 
     def adopt(self) -> None:
-        """Serve what was loaded from now on."""
+        """Serve the loaded policies from now on."""
         engines, self._engines = self._engines, {}
         self._databases.replace(engines)
         if self._renewed is not None:
             self._server.renew_tls(self._renewed)
 
     def drop(self) -> None:
-        """Close what was loaded."""
+        """Close the loaded databases."""
         engines, self._engines = self._engines, {}
         for engine in engines.values():
             engine.close()

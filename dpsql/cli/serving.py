@@ -35,33 +35,33 @@ from dpsql.wire.tls import ServerTls
 _LOG: Final = logging.getLogger("dpsql.serve")
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ANCHOR_SECONDS: Final = 60.0
-"""How often the ledger's last record is noted."""
+"""The interval at which the ledger's last record is noted."""
 LAST_SECONDS: Final = 0.5
-"""How much longer than its grace a process may take to end."""
+"""The time after its grace in which a process must end."""
 _LOOK_SECONDS: Final = 2.0
 _LEAST_LOGINS: Final = 2
 _LEAST_THREADS: Final = 2
 """One more than one user may take."""
 _TRIM_SECONDS: Final = 5.0
-"""How often freed memory is given back to the system."""
+"""The interval at which freed memory is returned to the system."""
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How the operator wants a gateway run.
+    """The options of a gateway.
 
     Attributes:
         host: The address to listen on.
-        port: The port to listen on; 0 for any that is free.
+        port: The port to listen on; 0 for any free port.
         tls: The TLS that clients must use; None for none.
-        limits: What clients may take.
-        user_rate: Queries a minute of one user; None for no limit.
-        grace: Seconds in which the gateway ends when it is stopped, with the statements that run.
-        log_text: The log has the text of statements.
+        limits: The limits on clients.
+        user_rate: The most queries per minute of one user; None for no limit.
+        grace: Seconds that running statements have to end when the gateway is stopped.
+        log_text: Whether the log has the text of statements.
         metrics: Address and port of /metrics, /healthz and /readyz; None for none.
-        anchor: Where the ledger's last record is noted; None for nowhere.
+        anchor: The file in which the ledger's last record is noted; None for none.
         trusted_proxies: Networks of proxies, which begin each connection with a PROXY header.
-        workers: How many processes serve clients; each has its part of what policies and limits allow the gateway.
+        workers: The number of processes that serve clients; they share the limits of the policies and of clients.
         log_format: "text" or "json".
     """
 
@@ -156,10 +156,10 @@ class Service:
 
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[None]:
-        """Prepare for clients, and do what is to be done again and again while they are served."""
+        """Prepare for clients, and run the periodic tasks while they are served."""
         asyncio.get_running_loop().set_exception_handler(log_unhandled)
         await asyncio.to_thread(start_trial)
-        last, _ = self.ledger.ended_sessions(None)  # before there is a session that could be missed
+        last, _ = self.ledger.ended_sessions(None)  # before the first session, so that none is missed
         works = (self.server.watch(), _end_sessions(self.server, self.ledger, last), _return_memory_again_and_again())
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -169,13 +169,13 @@ class Service:
                 task.cancel()
 
     async def failures(self) -> frozenset[str]:
-        """Name what clients need and cannot have now, and show it in the metrics."""
+        """Return what clients need and is not available, and show it in the metrics."""
         failing = await self._readiness.failures()
         show_failures(self.metrics, failing, self._databases)
         return failing if self.server.accepting else failing | {"accepting clients"}
 
     async def stop(self) -> None:
-        """Let statements end within the grace; a process that lasts longer is ended."""
+        """Let statements end within the grace; a process that takes longer exits."""
         _end_after(max(self.operation.grace, LEAST_GRACE) + LAST_SECONDS)
         await self.server.close(self.operation.grace)
 
@@ -220,7 +220,7 @@ async def serve_probes(
 
 @contextmanager
 def anchored(anchor: Path, ledger: Ledger) -> Iterator[None]:
-    """Note the ledger's last record again and again, and at the end once more: what was charged until then."""
+    """Note the ledger's last record at intervals, and once more at the end."""
     anchoring = asyncio.create_task(_anchor_again_and_again(anchor, ledger))
     try:
         yield
@@ -234,7 +234,7 @@ def show_failures(metrics: Metrics, failing: Set[str], databases: Collection[str
     metrics.ledger_up.set("ledger" not in failing)
     for name in databases:
         metrics.engine_up.labels(name).set(_engine_name(name) not in failing)
-        metrics.engine_failures.labels(name)  # shown from 0 on: Prometheus sees no increase from nothing to 1
+        metrics.engine_failures.labels(name)  # begins at 0: Prometheus sees no increase if 1 is the first value
 
 
 def _end_after(seconds: float) -> None:
@@ -250,9 +250,9 @@ def _end_after(seconds: float) -> None:
 
     def dismiss() -> None:
         timer.cancel()
-        timer.join()  # a thread that runs when the interpreter ends keeps alive what it refers to
+        timer.join()  # a thread that runs when the interpreter ends keeps its objects alive
 
-    # Called once the threads of statements have ended, for which the alarm is set.
+    # Called when the threads of statements have ended; the timer is for these.
     atexit.register(dismiss)
 
 
@@ -317,20 +317,20 @@ def _engine_name(database: str) -> str:
 
 
 async def _end_sessions(server: GatewayServer, ledger: Ledger, last: int) -> None:
-    """End the sessions of users whose password was changed, who were removed or who are to be sent away."""
+    """End the sessions of users who were removed or disconnected, or whose password was changed."""
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         try:
             last, users = await asyncio.to_thread(ledger.ended_sessions, last)
             server.end_sessions(users)
-        except LedgerUnavailable:  # queries fail too, and tell; what was recorded meanwhile is still to be read
+        except LedgerUnavailable:  # failing queries report it; the records are read at the next attempt
             continue
         except Exception as error:
             log_bug(error)
 
 
 async def _return_memory_again_and_again() -> None:
-    """Give back what was freed: glibc keeps it for each thread that allocated it. Other C libraries do not say how."""
+    """Return freed memory to the system, which glibc keeps per thread; other C libraries have no call for it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(_TRIM_SECONDS)
@@ -344,7 +344,7 @@ async def _anchor_again_and_again(anchor: Path, ledger: Ledger) -> None:
 
 
 def _anchor(anchor: Path, ledger: Ledger) -> None:
-    """Note the last record, unless the ledger has lost the one that was noted: the anchor is to tell that."""
+    """Note the last record, unless the ledger has lost the one noted before; then the anchor is the evidence."""
     try:
         check_anchor(anchor, ledger, make=False)
     except (Error, OSError) as error:
@@ -362,7 +362,7 @@ async def _reload_when_told(told: asyncio.Event, service: Service, paths: Sequen
 
 
 def make_decoy_secret(ledger: Ledger) -> bytes | None:
-    """The secret for salts of unknown users: equal after every start, and known to the ledger's owner only."""
+    """The secret for salts of unknown users: equal after every start, and known only to the ledger's owner."""
     first = next(iter(ledger.export()), None)
     return hashlib.sha256(f"decoy {first['hash']}".encode()).digest() if first is not None else None
 

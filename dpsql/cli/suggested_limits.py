@@ -1,4 +1,4 @@
-"""suggested_limits: limits from the data, with noise at the expense of the cap, or exactly and on record."""
+"""suggested_limits: bounds from the data, with noise and charged to the cap, or exact and recorded."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ def suggest_limits(
     tighter: bool,
     format: str,
 ) -> None:
-    """Search for limits and print them, with noise at the price ε, or exactly where ε is None."""
+    """Search for bounds and print them, with noise at the price ε; exactly if ε is None."""
     price = exact_number("epsilon", epsilon) if epsilon is not None else None
     part = _decimal(exact_number("quantile", quantile or _QUANTILE))
     loaded = load_policy(policy)
@@ -73,7 +73,7 @@ def _wanted(policy: Policy, only: Sequence[str], *, tighter: bool) -> list[Wante
 
 
 def _named(policy: Policy, name: str, *, tighter: bool) -> Wanted:
-    """What one --only names: a table, or a column, whose limits are wanted though it has some."""
+    """The bounds that one --only asks for: those of a table, or of a column, also if it has bounds."""
     table, column = policy.table(name), ""
     if table is None:
         owner, _, column = name.rpartition(".")
@@ -102,7 +102,7 @@ def _named(policy: Policy, name: str, *, tighter: bool) -> Wanted:
 
 
 def _merged(wanted: Iterable[Wanted]) -> list[Wanted]:
-    """What is wanted of each table, once."""
+    """The wanted bounds, merged by table."""
     found: dict[str, Wanted] = {}
     for each in wanted:
         known = found.get(each.table.name, each)
@@ -117,7 +117,7 @@ def _merged(wanted: Iterable[Wanted]) -> list[Wanted]:
 
 @dataclass(frozen=True)
 class _Found:
-    """The limits of one table, of which none contradicts another."""
+    """The consistent bounds of one table."""
 
     table: Table
     counts: dict[str, Suggestion]
@@ -135,7 +135,7 @@ def _print(
 
 
 def _of_table(table: Table, suggestions: Sequence[Suggestion]) -> _Found:
-    """Bring the limits of a table together: noise may have put a lower limit above the upper one."""
+    """Collect the bounds of a table, and make them consistent: noise may put `lower` above `upper`."""
     own = [each for each in suggestions if each.limit.table is table]
     counts = {each.limit.setting: each for each in own if each.limit.column is None}
     most = counts.get("max_rows")
@@ -153,7 +153,7 @@ def _of_table(table: Table, suggestions: Sequence[Suggestion]) -> _Found:
 
 
 def _least(one: Bound | None, other: Bound | None) -> Bound | None:
-    """The lesser of two limits of one type."""
+    """The smaller of two bounds of one type."""
     return min((limit for limit in (one, other) if limit is not None), key=lambda limit: limit, default=None)
 
 

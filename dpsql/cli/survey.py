@@ -34,7 +34,7 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class SurveyFinding:
-    """Something that a table's rows show about the policy.
+    """A problem that the rows of a table show.
 
     Attributes:
         column: The column; None for the table as a whole.
@@ -54,7 +54,7 @@ class TableSurvey:
     Attributes:
         table: The table.
         rows: Its rows.
-        units: The units that they lead to.
+        units: The number of their units.
         one_row: True if the engine enforces that a unit has one row.
         findings: Dropped rows and suspicious values.
     """
@@ -67,7 +67,7 @@ class TableSurvey:
 
 
 def survey(policy: Policy, backend: Backend) -> Iterator[TableSurvey]:
-    """Count, table by table, what the policy's bounds cut off.
+    """Count, table by table, the rows and values that the policy's bounds drop or clamp.
 
     Raises:
         BackendFailure: The engine failed.
@@ -112,21 +112,21 @@ class _Surveyor:
         return TableSurvey(table, rows, units, unique, tuple(found for found in (*whole, *findings) if found.count))
 
     def _units(self, scan: UnitScan, table: Table) -> Sequence[int]:
-        """The units, and those of them that have more rows than count."""
+        """The number of units, and of units with more than `max_rows` rows."""
         key, number = self.fields.new(scan.unit_field.type), self.fields.new(SqlType.BIGINT)
         by_unit = Aggregate(scan, (key,), (Column(scan.unit_field),), (number,), (_count(None),))
         most = Literal(table.rows_per_unit, SqlType.BIGINT)
         return self._counted(by_unit, [Call("gt", (Column(number), most), SqlType.BOOLEAN)])
 
     def _tests(self, scan: UnitScan, table: Table) -> tuple[list[tuple[str, str, Expr]], UnitScan]:
-        """Conditions that rows should not fulfil, each with its column and what it says; and the rows they are over."""
+        """Conditions that no row should meet, each with its column and message; and the rows to test."""
         tests: list[tuple[str, str, Expr]] = []
         columns, fields = list(scan.columns), list(scan.column_fields)
         for column in table.columns:
             if column.name == table.unit_key:
                 continue
             field = scan.column_fields[scan.columns.index(column)]
-            # The same column as a text, which it is whatever its value.
+            # The same column read as text, which has a value also where the typed one is NULL.
             columns.append(replace(column, type=SqlType.TEXT))
             fields.append(self.fields.new(SqlType.TEXT))
             value, text = Column(field), Column(fields[-1])
@@ -157,7 +157,7 @@ class _Surveyor:
                 )
 
     def _counted(self, relation: Relation, conditions: Sequence[Expr]) -> tuple[int, ...]:
-        """The number of rows, and of those that fulfil each condition."""
+        """The number of rows, and of the rows that meet each condition."""
         flags = tuple(self.fields.new(SqlType.BOOLEAN) for _ in conditions)
         tested = Project(relation, flags, tuple(conditions))
         calls = (_count(None), *(_count(Column(flag)) for flag in flags))

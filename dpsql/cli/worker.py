@@ -36,13 +36,13 @@ _ORDER_BYTES: Final = 4096
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """What a worker gets from its parent at the start; other users can see arguments and environments.
+    """The start message to a worker; it is no argument or variable, because other users could see these.
 
     Attributes:
-        policies: What to serve.
+        policies: The policies to serve.
         ledger: The ledger's URL.
         operation: How to serve.
-        decoy_secret: The same for all workers: who exists must not show in which worker answers.
+        decoy_secret: Equal for all workers, so that unknown users have the same salts at each.
     """
 
     policies: Sequence[Policy]
@@ -52,10 +52,10 @@ class WorkerStart:
 
 
 class Parent(ClientRegister):
-    """What a worker asks of its parent, from any thread.
+    """The calls of a worker to its parent, from any thread.
 
     Args:
-        calls: To the parent and back.
+        calls: The connection to the parent.
     """
 
     def __init__(self, calls: "Connection[Any, Any]") -> None:
@@ -64,7 +64,7 @@ class Parent(ClientRegister):
         self.on_cancel = lambda process_id: None
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Return what the parent answers, or raise the error that it answers with."""
+        """Return the parent's answer, or raise it if it is an error."""
         try:
             with self._lock:
                 self._calls.send((name, arguments))
@@ -80,12 +80,12 @@ class Parent(ClientRegister):
         self.call("check", user, address)
 
     def judge(self, user: str, address: str, verify: Callable[[], bytes]) -> bytes | FailedGuess:
-        """Return what `verify` returns in the parent, or the failure."""
+        """Return the result of `verify` in the parent, or the failure."""
         judged: bytes | FailedGuess = self.call("judge", user, address, verify)
         return judged
 
     def cancel(self, process_id: int, secret_key: bytes, address: str) -> FailedGuess | None:
-        """Cancel what a client of any worker runs."""
+        """Cancel the statement of a client of any worker."""
         failed: FailedGuess | None = self.call("cancel", process_id, secret_key, address)
         return failed
 
@@ -95,21 +95,21 @@ class Parent(ClientRegister):
         return failed
 
     def end_failure(self, user: str, address: str) -> None:
-        """Count a failure among those that wait no more."""
+        """Count the end of a failed login's delay."""
         self.call("end_failure", user, address)
 
     def enter(self, user: str) -> Seat:
-        """Give a client that is logged in a place."""
+        """Give a place to a client that has logged in."""
         seat: Seat = self.call("enter", user)
         return seat
 
     def leave(self, process_id: int) -> None:
-        """Take the place back."""
+        """Take back a client's place."""
         self.call("leave", process_id)
 
 
 class _SharedRateLimit(RateLimit):
-    """The limit that the parent counts by."""
+    """The rate limit of all workers, which the parent counts."""
 
     def __init__(self, parent: Parent) -> None:
         self._parent = parent
@@ -131,7 +131,7 @@ def work(calls: int, orders: int) -> None:
         orders: That of the socket by which it sends orders.
     """
     for number in (*STOP_SIGNALS, signal.SIGHUP):
-        # Ctrl-C and supervisors may tell all processes of a gateway: the parent says what is to be done.
+        # Ctrl-C and supervisors may signal all processes of a gateway; workers wait for the parent's order.
         signal.signal(number, lambda *_: None)
     parent = Parent(Connection(calls))
     start: WorkerStart = parent.call("begin")
@@ -200,12 +200,12 @@ class _Worker:
             self._parent.call("answer", number, answer)
 
     async def _reload(self, step: Callable[[], object]) -> object:
-        """Take one step of a reload, after those that were ordered before."""
+        """Take one step of a reload, after the earlier ones."""
         async with self._reloading:
             return await asyncio.to_thread(step)
 
     async def _serve(self, descriptors: Sequence[int]) -> None:
-        """Serve a client until it has gone; there is none where this process may open no more files."""
+        """Serve a client until it leaves; `descriptors` is empty if this process can open no more files."""
         try:
             for descriptor in descriptors:
                 await self._service.server.serve(socket.socket(fileno=descriptor))

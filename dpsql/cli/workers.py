@@ -1,12 +1,12 @@
-"""workers: a gateway of several processes, as their parent sees it: it accepts clients, and counts what they share.
+"""workers: the parent process of a gateway with several workers.
 
-Each worker serves clients as a gateway of one process does, over the same ledger: to it, each is a gateway. The parent
-hands a client to the worker that has fewest, keeps the register of clients and the rates of their statements, adds up
-the metrics, and starts a worker anew that has ended.
+Each worker serves clients as a gateway of one process does; for the ledger it is a gateway of its own. The parent
+accepts clients and hands each to the worker with the fewest. It keeps the register of clients and the rates of their
+statements, adds up the metrics, and replaces a worker that has ended.
 
-Rule 1: of what clients send, the parent sees proofs of passwords alone. It reads no private row, and waits for no
-    worker.
-Rule 2: what a worker held of the register ends with it.
+Rule 1: of the bytes of clients, the parent sees only proofs of passwords. It reads no private row, and never blocks on
+    a worker.
+Rule 2: when a worker ends, its entries in the register end.
 Rule 3: new policies are read once, and served by all workers or by none.
 """
 
@@ -53,15 +53,15 @@ from dpsql.wire.watchdog import Watchdog
 
 _LOG: Final = logging.getLogger("dpsql.serve")
 _HEALTH_SECONDS: Final = 4.0
-"""How long a worker may take to say how it is: its own checks take half of that at most."""
+"""The time in which a worker must report its health; its own checks take at most half of it."""
 _LOAD_SECONDS: Final = 120.0
-"""How long a worker may take to open what new policies name."""
+"""The time in which a worker must open the databases of new policies."""
 _ADOPT_SECONDS: Final = 10.0
-"""How long a worker may take to serve what it has opened."""
+"""The time in which a worker must adopt them."""
 _PAUSE_SECONDS: Final = 2.0
-"""Before a worker is started again that did not become ready."""
+"""The pause before a worker that did not become ready is replaced."""
 _ENDING_SECONDS: Final = 2.0
-"""How much longer than its grace a worker may take to end before it is killed."""
+"""The time after its grace in which a worker must end; then it is killed."""
 _CODE: Final = "from dpsql.cli.worker import work; work({}, {})"
 
 
@@ -69,10 +69,10 @@ def serve_workers(policies: Sequence[Policy], ledger: Ledger, url: str, operatio
     """Serve by several processes until SIGTERM or SIGINT.
 
     Args:
-        policies: What to serve; their dataset names differ.
+        policies: The policies to serve, with different dataset names.
         ledger: The accounts and budgets.
-        url: Where the ledger is.
-        operation: How.
+        url: The ledger's URL.
+        operation: The options.
 
     Raises:
         InvalidPolicy: A database is not usable, or two policies have one name.
@@ -86,21 +86,21 @@ def serve_workers(policies: Sequence[Policy], ledger: Ledger, url: str, operatio
 
 @dataclass(eq=False)
 class _Worker:
-    """One process, and what it holds.
+    """One worker process, and its entries in the register.
 
     Attributes:
-        number: Which of the workers it is.
+        number: The number of the worker.
         process: The process.
-        calls: Where it calls.
+        calls: The connection for its calls.
         orders: The socket that carries the parent's orders.
-        ready: It serves clients.
-        ended: It has ended.
-        clients: How many it has.
-        served: How many it has had.
-        waiting: Its failed logins that wait, by user and address.
+        ready: Whether it serves clients.
+        ended: Set when it has ended.
+        clients: The number of its clients.
+        served: The number of clients that it was given so far.
+        waiting: Its failed logins whose answers are delayed, by user and address.
         seats: Process ids of its clients that are logged in.
-        metrics: What it counted when it was last asked.
-        answers: What it is asked, by number.
+        metrics: Its metrics at the last health check.
+        answers: The answers that it owes, by number.
     """
 
     number: int
@@ -119,7 +119,7 @@ class _Worker:
 
     @classmethod
     def start(cls, number: int) -> "_Worker":
-        """Start one. No argument and no variable of its environment says more than which sockets are its own."""
+        """Start a worker. Its arguments and environment are told only which sockets to use."""
         calls, called = socket.socketpair()
         orders, ordered = socket.socketpair(type=socket.SOCK_SEQPACKET)
         orders.setblocking(False)
@@ -135,11 +135,11 @@ class _Worker:
         return cls(number, process, Connection(calls.detach()), orders)
 
     def tell(self, name: str, *arguments: object, number: int = 0) -> bool:
-        """Send an order; returns False where it ends, or does not read its orders."""
+        """Send an order; returns False if the worker has ended or does not read its orders."""
         return self._send((number, name, arguments), ())
 
     def take_client(self, client: socket.socket) -> None:
-        """Hand over a client; one that cannot be handed over is sent away."""
+        """Hand over a client; if that fails, the client is disconnected."""
         if self._send((0, "client", ()), (client.fileno(),)):
             self.clients += 1
             self.served += 1
@@ -164,7 +164,7 @@ class _Worker:
         return await answer
 
     def close(self) -> int:
-        """Let go of a worker that has ended; returns its status."""
+        """Close the connections to a worker that has ended; returns its status."""
         self.calls.close()
         self.orders.close()
         for answer in self.answers.values():
@@ -174,7 +174,7 @@ class _Worker:
 
 
 class _Door(asyncio.Protocol):
-    """Hands a client that was accepted over to a worker, before a byte of it is read."""
+    """Hands an accepted client to a worker before a byte is read."""
 
     def __init__(self, hand_over: Callable[[socket.socket], None]) -> None:
         self._hand_over = hand_over
@@ -218,7 +218,7 @@ class _Parent:
 
     @staticmethod
     def _divided(policies: Sequence[Policy], workers: int) -> list[Policy]:
-        """The policies for one worker, which has its part of what engines may take."""
+        """The policies for one worker, with its share of the engines' limits."""
         return [replace(policy, dataset=replace(policy.dataset, processes=workers)) for policy in policies]
 
     async def run(self) -> None:
@@ -273,7 +273,7 @@ class _Parent:
             (await self._reload()).tell(self._metrics)
 
     async def _keep(self, number: int) -> None:
-        """Have one worker, and another one when it has ended, until told to stop."""
+        """Run one worker, and replace it when it ends, until the gateway stops."""
         loop = asyncio.get_running_loop()
         while not self._told_to_stop.is_set():
             worker = self._workers[number] = _Worker.start(number)
@@ -305,7 +305,7 @@ class _Parent:
         await asyncio.gather(*keepers)
 
     def _hand_over(self, client: socket.socket) -> None:
-        """Give a client to the worker that has fewest."""
+        """Hand a client to the worker with the fewest clients."""
         if self._ready:
             min(self._ready, key=lambda worker: (worker.clients, worker.served)).take_client(client)
 
@@ -380,7 +380,7 @@ class _Parent:
             self._failure = self._failure or error
 
     def _forget(self, worker: _Worker) -> int:
-        """Take back what a worker held that has ended, and keep what it counted; returns its status."""
+        """Remove an ended worker's entries from the register, and keep its counters; returns its status."""
         del self._workers[worker.number]
         for user, address in worker.waiting.elements():
             self._register.end_failure(user, address)
@@ -406,13 +406,13 @@ class _Parent:
         self._start = replace(self._start, policies=self._loaded)
         answers = dict(zip(workers, await _ask_all(workers, "adopt", _ADOPT_SECONDS), strict=True))
         for worker in self._workers.values():
-            # It may serve the policies of before: it was not there, or has not answered. Another one is started.
+            # A worker that is new or has not answered may serve the old policies; it is replaced.
             if worker not in answers or isinstance(answers[worker], BaseException):
                 worker.process.kill()
         return loading
 
     async def _failures(self) -> frozenset[str]:
-        """Name what clients need and cannot have now from one of the workers, and show it in the metrics."""
+        """Return what is not available at some worker, and show it in the metrics."""
         workers = self._ready
         failing = set() if self._accepting and workers else {"accepting clients"}
         for worker, health in zip(workers, await _ask_all(workers, "health", _HEALTH_SECONDS), strict=True):
@@ -429,13 +429,13 @@ class _Parent:
 
 
 def _loading(answer: object) -> Loading:
-    """How the loading of a worker ended, by what it answered or the error."""
+    """The result of a worker's reload, from its answer or the error."""
     if isinstance(answer, TimeoutError):
         return Loading("57P03", f"a worker took more than {_LOAD_SECONDS:g} seconds to load them")
     return answer if isinstance(answer, Loading) else Loading("57P03", "a worker ended while it loaded them")
 
 
 async def _ask_all(workers: Sequence[_Worker], name: str, seconds: float) -> list[Any]:
-    """Return what each worker answers, or the error: TimeoutError after so many seconds."""
+    """Return each worker's answer or error; TimeoutError after `seconds`."""
     asked = [asyncio.wait_for(worker.ask(name), seconds) for worker in workers]
     return await asyncio.gather(*asked, return_exceptions=True)
