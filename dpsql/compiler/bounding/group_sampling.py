@@ -32,8 +32,8 @@ def by_ranking_all(most: int, keys: Sequence[str], *, lists: bool = False) -> St
 def by_ranking_few(most: int, same: Callable[[str, str], str]) -> Steps:
     """Number the groups of the units that have too many, and keep those whose hash is below that of the next one.
 
-    What is sorted is smaller: no group of a unit that has few enough, and neither keys nor sums. `same` is the join
-    condition of two units that are one.
+    Less is sorted: only units with too many groups, and neither keys nor sums. `same` is the join
+    condition of equal units.
 
     Guarantee: a unit keeps at most `most` groups, for any hashes: no more than that many numbers are below the
         next one in their order. Which ones is a function of its own groups alone: of groups with equal hashes, all are
@@ -66,7 +66,7 @@ def by_shares(
     *,
     flagged: bool,
 ) -> Steps:
-    """Cut the rows of each unit that has too many down in proportion, by systematic sampling.
+    """Reduce the rows of units with too many in proportion, by systematic sampling.
 
     Columns named in `carried` are handed on. `same` is the join condition of two units that are one. Where `flagged`,
     the column `sampled` is true of units that had too many.

@@ -33,7 +33,7 @@ class StoredGrids:
     """
 
     def __init__(self, relation: Relation, found: PreparedRead, fields: Fields) -> None:
-        """Put a copy in the place of a relation's scan; it hands out further fields."""
+        """Replace a relation's scan by the prepared table, and add its grid fields."""
         scan, grids = found.scan, found.copy.grids
         self._fields = fields
         by_name = dict(zip((column.name for column in scan.columns), scan.column_fields, strict=True))
@@ -68,7 +68,7 @@ class StoredGrids:
         return replace(relation, fields=fields, expressions=expressions)
 
     def of(self, primitives: tuple[Primitive, ...]) -> tuple[Primitive, ...]:
-        """The same cells, of values that are on their grid where there are such; those are counted, too."""
+        """The same cells, which read and count grid values where the prepared table has them."""
         return tuple(self._of(primitive, primitives) for primitive in primitives)
 
     def _of(self, primitive: Primitive, primitives: tuple[Primitive, ...]) -> Primitive:
@@ -86,7 +86,7 @@ class StoredGrids:
         )
 
     def _read(self, argument: Expr, grids: set[Grid | None] | set[Grid]) -> Expr:
-        """What has an argument's values on one of some grids, or else the argument."""
+        """The field with an argument's values on one of the grids, or else the argument."""
         twin = self._twins.get(argument.field) if isinstance(argument, Column) else None
         return Column(twin.field) if twin is not None and twin.stored.grid in grids else argument
 

@@ -49,7 +49,7 @@ def printed(tree: steps.BoundedQuery, dialect: Dialect, schema: EngineSchema, po
 
 
 def clamp(text: str, lower: int | str, upper: int | str) -> str:
-    """SQL for a value that is never NULL, moved into [lower, upper]."""
+    """SQL that clamps a non-NULL value to [lower, upper]."""
     return f"greatest(least({text}, {upper}), {lower})"
 
 
@@ -77,7 +77,7 @@ class _Printer:
         self._dialect = renderer.dialect
         self._totals = totals
         self._enumeration = tree.enumeration
-        # A row that had one list many times could outgrow what an engine holds.
+        # A row with the same list several times could exceed the engine's limits.
         self._repeated = tree.repeated
         self._in_pieces = tree.in_pieces
         samplings, self._rows = _beneath(totals.source)
@@ -118,7 +118,7 @@ class _Printer:
         """The name of the last of several CTEs."""
         return [self._cte(name, body) for name, body in bodies][-1]
 
-    # What each row brings
+    # Values of rows
 
     def _print_rows(self, rows: steps.Rows) -> str:
         used = frozenset({rows.unit}).union(
@@ -363,7 +363,7 @@ class _Printer:
         return total
 
     def _distinct(self, cell: steps.DistinctTotal, value: str, condition: str | None = None) -> str:
-        """Distinct values counted, or added up; of two that have one square, one is on each side of the centre."""
+        """The count or sum of distinct values; two values with one square are on different sides of the centre."""
         count = f"count(DISTINCT {value}){_filter(condition)}"
         if cell.total is None:
             return count
@@ -378,7 +378,7 @@ class _Printer:
         return _total(total)
 
     def _with_apart(self, cells: str) -> str:
-        """The cells with those that were made apart from them."""
+        """The cells, joined with those that are computed separately."""
         if not self._apart:
             return cells
         for place in dict.fromkeys(self._apart.values()):
@@ -435,7 +435,7 @@ class _Printer:
                 raise TypeError(f"{type(cell).__name__} is among the totals")
 
     def _chosen(self, place: int, step: steps.ValueSampling) -> str:
-        """The values that each unit brings to the groups that it keeps, as v behind FROM."""
+        """The text after FROM for the sampled values of each unit in its kept groups, as v."""
         value, names = self._value(step.value), ", ".join(self._grouping)
         self._types |= {"v": _type(step.value), "k": SqlType.BIGINT}
         where = self._where(step.value, step.condition)
@@ -443,7 +443,7 @@ class _Printer:
         if step.distinct:
             listed, tied = f"SELECT DISTINCT {names}, {value} AS v", ["v"]
         else:
-            # Rows of one value are alike, so it does not matter which of them is which.
+            # Rows with equal values are interchangeable.
             alike = f"row_number() OVER (PARTITION BY {names}, {value}) AS k"
             listed, tied = f"SELECT {names}, {value} AS v, {alike}", ["v", "k"]
         self._cte(f"values{place}", f"{listed} FROM {source} WHERE {where}")
@@ -455,7 +455,7 @@ class _Printer:
         return f"chosen{place} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {limit}"
 
     def _histogram(self, place: int, rows: str) -> None:
-        """How often each value v is there, as a text of value:count, … in order."""
+        """The counts of the values v, as a text of value:count, … in order."""
         columns = ", ".join([*self._keys, "v", "count(*) AS m"])
         self._cte(f"counted{place}", f"SELECT {columns} FROM {rows} AS s{_group_by([*self._keys, 'v'])}")
         counted, names = f"counted{place}", list(self._keys)
@@ -505,7 +505,7 @@ class _Printer:
 
 
 def _beneath(step: steps.Step) -> tuple[list[steps.GroupSampling], steps.Rows]:
-    """The rows that a step is made of, and where groups are kept on the way to it."""
+    """The steps that sample groups between a step and its rows, and the rows."""
     samplings: list[steps.GroupSampling] = []
     while not isinstance(step, steps.Rows):
         samplings += [step] if isinstance(step, steps.GroupSampling) else []
@@ -514,7 +514,7 @@ def _beneath(step: steps.Step) -> tuple[list[steps.GroupSampling], steps.Rows]:
 
 
 def _of_many(table: str) -> str:
-    """The condition that there is the unit of a row, which is never NULL: engines join by plain equality faster."""
+    """A subquery for the row's unit in a table; units are never NULL, so plain equality is enough, and faster."""
     return f"(SELECT 1 FROM {table} WHERE {table}.unit = rows.unit)"
 
 

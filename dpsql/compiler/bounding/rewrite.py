@@ -48,7 +48,7 @@ class Bounding:
 
     @property
     def reads_nobody(self) -> bool:
-        """True where nothing is asked but public keys, which are listed without a protected row."""
+        """Whether only public keys are selected, which are listed without a protected row."""
         return not self.primitives and not self.counts_units and self.domain is not None
 
 
@@ -81,7 +81,7 @@ class _Rewrite:
         )
 
     def totals(self) -> steps.Totals:
-        """What is asked of protected rows."""
+        """The totals over protected rows."""
         if self._bounds.copied:
             units = steps.Units.DISTINCT if self._b.counts_units else steps.Units.NONE
             return steps.Totals(self._rows, units, tuple(map(self._row_cell, self._primitives)))
@@ -94,7 +94,7 @@ class _Rewrite:
         elif self._ranks_rows:
             rows = steps.GroupSampling(self._rows, self._bounds.groups_per_unit)
         kept = self._kept(rows)
-        # Nobody asks for units whose groups are not limited.
+        # Units are counted only if their groups are limited.
         limited = self._bounds.rows_per_unit is None or self._b.counts_units
         cells = tuple(self._cell(primitive, rows, kept) for primitive in self._primitives)
         return steps.Totals(kept, steps.Units.ROWS if limited else steps.Units.NONE, cells, few)
@@ -102,7 +102,7 @@ class _Rewrite:
     # What each row brings
 
     def _key(self, key: Expr) -> Expr:
-        """A group's key; of those that no public list limits, so much of a text that many can be read at once."""
+        """A group's key; private keys are cut to a length of which many can be read at once."""
         return beginning(key, MAX_TEXT) if self._b.domain is None and key.type.is_text else key
 
     def _brought(self, primitive: Primitive) -> tuple[steps.Value, ...]:
@@ -110,7 +110,7 @@ class _Rewrite:
         return tuple(each for each in (value, condition) if each is not None)
 
     def _value(self, primitive: Primitive) -> steps.Value | None:
-        """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""
+        """The argument of a count; a grid value is NULL exactly if its argument is, so one column serves both."""
         if primitive.argument is None:
             return None
         if primitive.grid is not None:
@@ -122,7 +122,7 @@ class _Rewrite:
         return steps.Plain(primitive.argument)
 
     def _number(self, primitive: Primitive) -> steps.OnGrid | steps.Product:
-        """The argument on its grid; a product is that of the distances from two centres."""
+        """The argument on its grid; a product multiplies the distances from two centres."""
         if primitive.argument is None or primitive.grid is None:
             raise TypeError("a sum has an argument and a grid")
         if primitive.factors:
@@ -148,7 +148,7 @@ class _Rewrite:
     # Units with several rows
 
     def _few(self) -> steps.RowsOfFew | None:
-        """What units add that have no more rows than the limit, per group or in total; all of their rows count.
+        """What units add that have at most as many rows as the limit, per group or in total; all their rows count.
 
         None where not just the limit of rows decides that, or where it takes more than totals over rows to tell.
         """
@@ -158,7 +158,7 @@ class _Rewrite:
             return None
         if not (totals and self._b.again):
             return None
-        # Of these units no row is left out.
+        # No row of these units is dropped.
         cells = (None if primitive.sampled else self._row_total(primitive) for primitive in self._primitives)
         return steps.RowsOfFew(self._rows, most, tuple(cells))
 
@@ -182,7 +182,7 @@ class _Rewrite:
         return steps.Clamp(steps.RowSampling(groups, bounds.rows_per_unit), amounts)
 
     def _limit(self, primitive: Primitive) -> int | None:
-        """How many rows of a unit count in a group: as many in each, or its share of those in all; units count once."""
+        """The limit of rows per unit and group; None for a share of a limit over all groups."""
         return primitive.cap if self._bounds.rows_per_unit is None or primitive.counts_units else None
 
     def _amount(self, primitive: Primitive) -> steps.Amount:
@@ -238,5 +238,5 @@ class _Rewrite:
 
 
 def _tells_values_apart(primitive: Primitive) -> bool:
-    """True of a cell that is not added up unit by unit."""
+    """Whether a cell is not summed unit by unit."""
     return primitive.rank is not None or primitive.kind.is_distinct

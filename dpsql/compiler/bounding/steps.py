@@ -14,11 +14,13 @@ from typing import Final
 from dpsql.compiler.dialects.render import Leaf
 from dpsql.compiler.ir.nodes import Expr, Field, Grid, Relation
 
-# What a row brings
+# Values of a row
 
 PIECE: Final = 2**18
-"""Different values of a histogram in one row of an engine's answer: 64 histograms, of 41 characters a value, stay below
-the gigabyte at which PostgreSQL fails."""
+"""The most distinct values of a histogram in one row of an engine's answer.
+
+64 histograms with 41 characters per value stay below the gigabyte at which PostgreSQL fails.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ Value = Plain | OnGrid | Product
 
 @dataclass(frozen=True)
 class Count:
-    """How many rows meet a condition and have a value that is not NULL; None for any value, and for no condition."""
+    """The number of rows that meet a condition and have a non-NULL value; None for any value, or for no condition."""
 
     value: Value | None
     condition: Plain | None
@@ -75,7 +77,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Sum:
-    """The exact sum of the values of rows that meet a condition; 0 where there are none."""
+    """The exact sum of the values of rows that meet a condition; 0 without such rows."""
 
     value: OnGrid | Product
     condition: Plain | None
@@ -94,7 +96,7 @@ class CountedRows:
 
 @dataclass(frozen=True)
 class SampledRows:
-    """The rows that count of a unit of whose rows some are left out; 0 for other units.
+    """The rows that count of a unit with dropped rows; 0 for other units.
 
     Guarantee: a unit adds 0 to `rows`.
     Reference: as a count with a condition on the unit's own rows; Wilson et al., PoPETs 2020, section 3.
@@ -220,7 +222,7 @@ class RowSampling:
 
 @dataclass(frozen=True)
 class Clamp:
-    """What each unit adds to each cell of each group that it is in: an amount a cell, None for one made elsewhere.
+    """What each unit adds to the cells of its groups: one amount per cell, None for cells computed elsewhere.
 
     Guarantee: each amount is within its own bounds.
     Assumes: it reads `UnitSums`, or `RowSampling` where amounts have shares of rows.
@@ -281,7 +283,7 @@ class RowSum:
 
 @dataclass(frozen=True)
 class UnitCount:
-    """How many units have a row that meets a condition. Assumes: the totals read rows, where a unit has few rows."""
+    """The number of units with a row that meets a condition. Assumes: the totals read rows; units have few rows."""
 
     value: Value | None
     condition: Plain | None
@@ -311,7 +313,7 @@ class DistinctTotal:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often each value is there; a value is chosen by its rank.
+    """The number of rows of each value; a value is chosen from them by its rank.
 
     Attributes:
         source: Where the values are: rows of which a unit has one, or chosen values.
@@ -325,7 +327,7 @@ class Histogram:
 
     @property
     def is_long(self) -> bool:
-        """Whether there may be more different values than one piece has."""
+        """Whether there can be more distinct values than fit into one piece."""
         return not isinstance(self.value, OnGrid) or self.value.grid.upper - self.value.grid.lower >= PIECE
 
 
@@ -381,7 +383,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """Every public group, so that those without a unit are there too, and others are not.
+    """The public groups: groups without units are included, and other groups are not.
 
     Attributes:
         relation: The groups, with one field a key.
@@ -412,7 +414,7 @@ class BoundedQuery:
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a group may have several rows: a column more, `piece`, is 0 in the first of them."""
+        """Whether a group can have several rows; a further column, `piece`, is 0 in the first of them."""
         cells = self.totals.cells if self.totals is not None else ()
         return any(isinstance(cell, Histogram) and cell.is_long for cell in cells)
 
@@ -426,7 +428,7 @@ class BoundedQuery:
 
 @dataclass(frozen=True)
 class PrintedQuery:
-    """A bounded engine query in the engine's words. `printer` alone makes one, so the SQL is that of the tree.
+    """A bounded query as engine SQL. Only `printer` makes one, so the SQL is that of the tree.
 
     Attributes:
         tree: What is read, and how it is bounded.

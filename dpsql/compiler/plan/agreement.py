@@ -3,7 +3,7 @@
 It is proved again, for `verify`, from the tree of a plan and the engine's schema, from the rows down to the tables.
 
 Rule 1: two rows agree on a field where its value is the same in both, spelling included.
-Rule 2: what is not known here is not proved. A prepared table keeps no key of the table that it is a copy of.
+Rule 2: nothing is assumed of unknown relations. A prepared table keeps no key of its table.
 Rule 3: nothing here shares code with the lowering of queries, with `values.dependencies`, or with what reads equations
 in `ir.conditions`. Facts come from the policy and the engine's schema.
 """
@@ -126,7 +126,7 @@ class TwoRows:
                 known |= {one}
         if self._agree(field, inner, known):
             return True
-        # Rows that are numbered together, of which one number is kept, are one row.
+        # If one row number per partition is kept, two rows that agree on the partition are one row.
         kept = {one for one, other in _columns_equal(relation.condition) if isinstance(other, Literal)}
         kept |= {one for term in conjuncts(relation.condition) for one in _only_first(term)}
         return isinstance(inner, UnitWindows) and any(
@@ -180,7 +180,7 @@ class TwoRows:
         )
 
     def _beside(self, field: Field, kept: Relation, other: Relation, condition: Expr | None, alike: Alike) -> bool:
-        """Rows of the side that is kept, each with a row of the other or with NULLs."""
+        """An outer join: each row of the preserved side, with a row of the other or with NULLs."""
         if field in kept.fields:
             return self._agree(field, kept, alike)
         if condition is None or free_fields(other):
@@ -192,7 +192,7 @@ class TwoRows:
         def is_fixed(each: Field) -> bool:
             return self._agree(each, kept, alike) or self._agree(each, other, anchors)
 
-        # Else two rows could agree of which one is matched and one is not.
+        # Otherwise, of two rows that agree, one could have a match and the other none.
         return self._agree(field, other, anchors) and all(map(is_fixed, fields_in(condition)))
 
 

@@ -1,10 +1,10 @@
-"""belonging: to which unit each row of a relation belongs, and whether a unit has one row at the most.
+"""belonging: to which unit each row of a relation belongs, and whether a unit has at most one row.
 
 Both are proved again, for `verify`, from the tree of a plan and the engine's schema, from the tables up.
 
 Rule 1: a row belongs to a unit where it is made of rows of that unit, and of public rows. A relation that could mix
 units is refused, and so is one that is not known.
-Rule 2: what is not known here is not proved. A prepared table keeps no key of the table that it is a copy of.
+Rule 2: nothing is assumed of unknown relations. A prepared table keeps no key of its table.
 Rule 3: nothing here shares code with the lowering of queries, with `values.dependencies`, or with what reads equations
 in `ir.conditions`. Facts come from the policy and the engine's schema.
 """
@@ -78,7 +78,7 @@ class Owners:
         """The unit to which the rows belong; None if they are public.
 
         Raises:
-            GuaranteeMismatch: Rows could be made of those of several units, or their unit is not known.
+            GuaranteeMismatch: A row could come from several units, or its unit is unknown.
         """
         leaf = self.leaves.get(relation) if self.leaves else None
         if leaf is not None and not isinstance(leaf.table, PreparedSource):
@@ -104,7 +104,7 @@ class Owners:
                 raise GuaranteeMismatch("unknown kind of relation")
 
     def check(self, found: Iterable[Expr], below: Belonging | None) -> None:
-        """Check that a subquery in an expression over rows reads rows of their unit, or public ones.
+        """Check that subqueries in an expression read rows of the outer row's unit, or public rows.
 
         Raises:
             GuaranteeMismatch: One is about others.
@@ -279,7 +279,7 @@ def _subqueries(expression: Expr) -> Iterator[Exists | InRelation | Scalar]:
 
 
 def _asks_for_unit(subquery: Exists | InRelation | Scalar, units: Units, inner: Belonging) -> bool:
-    """Whether it is asked if the row's unit is among those that a relation lists: others are not told of."""
+    """Whether the subquery only tests if the row's own unit is in a relation; it reveals nothing of other units."""
     is_asked = isinstance(subquery, InRelation) and _field_of(subquery.argument) in units
     return is_asked and subquery.relation.fields[0] in inner.units
 
@@ -306,7 +306,7 @@ def _is_unit(expression: Expr, below: Belonging) -> bool:
 
 
 def _inner(relation: Relation, leaves: Mapping[Relation, Leaf]) -> tuple[tuple[Relation, ...], tuple[Expr, ...]]:
-    """What inner joins that are one in another are made of, and their conditions; a join may be read from an input."""
+    """The relations and the conditions of nested inner joins; a join may be read from an input."""
     if not isinstance(relation, Join) or relation.kind not in ("inner", "cross") or (leaves and relation in leaves):
         return (relation,), ()
     sides = _inner(relation.left, leaves), _inner(relation.right, leaves)
@@ -366,7 +366,7 @@ def _is_numbered(relation: Filter, units: Units, around: Units) -> bool:
 
 
 def _table_columns(relation: Relation) -> tuple[Scan | None, Mapping[Field | None, str]]:
-    """The public table whose rows a relation is, each at most once, and which columns its fields are."""
+    """The public table that a relation's rows come from, each at most once, with the column of each field."""
     match relation:
         case Scan():
             return relation, {field: c.name for field, c in zip(relation.fields, relation.columns, strict=True)}

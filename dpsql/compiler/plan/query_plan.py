@@ -30,7 +30,7 @@ from dpsql.sqltypes import SqlType
 
 
 def cuts(relation: Relation) -> tuple[Relation, ...]:
-    """What post-processing reads, each once: releases, system relations, the largest closed public subtrees.
+    """The relations that post-processing reads: releases, system relations, and the largest closed public subtrees.
 
     Raises:
         UnsupportedQuery: A release refers to the row outside its subquery.
@@ -122,12 +122,12 @@ def _check_closed(release: Release) -> None:
 
 
 def _reaches(relation: Relation, *kinds: type[Relation]) -> bool:
-    """True where a node of such a kind is in a tree, on this side of its releases."""
+    """Whether a tree has a node of one of these kinds above its releases."""
     return any(isinstance(node, kinds) for node in nodes(relation))
 
 
 MAX_RESULT_ROWS = 1_000_000
-"""Rows of a result, or of a relation that is computed first."""
+"""The most rows of a result, or of a relation that is computed first."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class PublicRead:
     """A query over public tables alone, which the engine answers without noise.
 
     Attributes:
-        table: What post-processing calls its rows.
-        relation: What it reads.
-        sql: The relation in the engine's words.
+        table: The name of its rows in post-processing.
+        relation: The relation that it reads.
+        sql: The relation as engine SQL.
         width: Its number of columns.
     """
 
@@ -155,9 +155,9 @@ class PlannedInput:
         table: Its name for the engine: no table of a policy has a dot in its name.
         sql: Post-processing SQL with columns v0, v1 …, over the releases as r0, r1 … and the public rows.
         types: The types that the texts are read as.
-        single: True where it stands for one value, and may have one row at the most.
-        releases: The releases it is made of.
-        public_reads: The public rows it is made of, each under its own name.
+        single: Whether it stands for one value, and so has at most one row.
+        releases: The releases that it reads.
+        public_reads: The public rows that it reads, each under its own name.
     """
 
     table: str
@@ -188,13 +188,13 @@ class DerivedCells:
     """Cells computed from those of another release.
 
     Attributes:
-        source: That release: one that the user has, or one that is bought for it.
-        sql: What makes the cells of its cells, as table r0, for the groups that are listed, as table q0.
-        domain: The groups that are listed; None where there are no groups.
-        width: How many keys there are.
-        places: For each cell, that of the other release which is added up; None where that does not tell it.
-        terms: For each cell, the most cells that are added up.
-        variances: For each cell, the greatest variance of its noise.
+        source: That release: one that the user has, or one that is bought for this purpose.
+        sql: SQL that computes the cells from its cells, table r0, for the listed groups, table q0.
+        domain: The listed groups; None without groups.
+        width: The number of keys.
+        places: For each cell, the place of the source's cell that is summed; None if the source does not have it.
+        terms: For each cell, the most cells that are summed.
+        variances: For each cell, the largest variance of its noise.
     """
 
     source: "HeldRelease | PlannedRelease"
@@ -208,27 +208,26 @@ class DerivedCells:
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """One bounded engine query, and everything that is done to its cells before they may leave.
+    """One bounded engine query, and how its cells are released.
 
     Attributes:
-        query: What is read, and how it is bounded: keys as text, the number of units, one bigint a primitive.
-        inputs: What is made before it.
-        keys: Number of group keys.
+        query: The bounded query: its columns are keys as text, the number of units, and one bigint per primitive.
+        inputs: The relations that are computed before it.
+        keys: The number of group keys.
         primitives: The cells with their noise.
-        selection: Which groups are kept, by their units; None where all are.
-        threshold_primitive: The primitive whose noisy cell the selection cuts off; None for a selection of its own.
+        selection: How groups are selected by their units; None if all are shown.
+        threshold_primitive: The primitive whose noisy cell is compared with the threshold; None if there is none.
         contribution: What one unit may contribute.
-        private_keys: True where data tells which groups there are.
-        min_units: Groups of fewer units are not shown: the selection counts a group's units from there.
-        key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
-        form: Whether its rows are those of a prepared table, and why; None where nothing was prepared.
-        profiled: Its bounds, where a profile chose them.
-        described: What tells whether another release answers it, or it another one; None where nothing does.
-        derived: How it is made of others: its cells are the mean of what each of these tells. Then the noise of its
-            primitives is that of the mean. Empty where it is released itself.
-        announced: The noise that intervals are made for, cell by cell, where it is less than what was drawn. Empty
-            where it is that of the primitives.
-        leaves_out: Where it is derived: whether the user has more releases that tell of it, which are not used.
+        private_keys: Whether the groups depend on data.
+        min_units: The least units of a group that may be shown; the selection subtracts min_units - 1.
+        key: The key for reuse: releases with equal keys are equal computations on equal data and inputs.
+        form: Whether and why it reads a prepared table; None if no table is prepared.
+        profiled: Its bounds, if a profile chose them.
+        described: The description by which derivations are found; None if there can be none.
+        derived: Its derivations from other releases; its cells are their mean, and the noise of its primitives is that
+            of the mean. Empty if it is released itself.
+        announced: The noise for intervals, cell by cell, if it is smaller than the drawn noise; else empty.
+        leaves_out: Whether the user has more releases that could derive it, which are not used.
     """
 
     query: PrintedQuery
@@ -250,7 +249,7 @@ class PlannedRelease:
 
     @property
     def noises(self) -> tuple[CellMechanism, ...]:
-        """The noise of its cells that intervals are made for."""
+        """The noise of its cells for intervals."""
         return self.announced or tuple(each.noise for each in self.primitives)
 
     @property
@@ -260,17 +259,17 @@ class PlannedRelease:
 
     @property
     def sql(self) -> str:
-        """The query in the engine's words."""
+        """The engine SQL."""
         return self.query.sql
 
     @property
     def bought(self) -> "tuple[PlannedRelease, ...]":
-        """Those of its sources that the ledger is charged with, unless the user has them."""
+        """Its sources that are charged, unless the user has them."""
         return tuple(source for source in self.sources if isinstance(source, PlannedRelease))
 
     @property
     def limits_groups(self) -> bool:
-        """True where the noise is made for a number of groups of a unit, and not for its rows in any groups."""
+        """Whether the noise depends on the number of a unit's groups, and not on its rows alone."""
         rows = self.contribution.rows_per_unit
         if rows is None or self.contribution.groups_per_unit < rows or self.selection is not None:
             return True
@@ -287,25 +286,25 @@ class PlannedRelease:
 
     @property
     def in_blocks(self) -> bool:
-        """True where each group is kept or dropped by itself, so that its groups may be released block by block.
+        """Whether groups are kept or dropped one by one, so that they can be released block by block.
 
-        Public groups come in their order, all at once.
+        Public groups are released all at once, in their order.
         """
         if not self.private_keys:
             return False
         bounds = self.contribution
-        # Where SQL does not limit a unit's groups, their number is compared with the limit: all are wanted at once.
+        # If SQL does not limit a unit's groups, their total number is compared with the limit, which needs all at once.
         return bounds.lists is None and (bounds.ranked or bounds.one_row or bounds.one_group)
 
     def counted(self, cell: int) -> str:
-        """What a cell counts or adds up, by its place."""
+        """Return what a cell counts or sums, in words."""
         primitive = self.primitives[cell].primitive
         if primitive.counts_units:
             return "groups of units"
         return "rows" if primitive.grid is None else "sum"
 
     def bounds_text(self, cell: int) -> str:
-        """The bounds that drop something of a cell, by its place and the names of their settings."""
+        """Return the bounds that can drop a part of a cell, with the names of their settings."""
         bounds, primitive = self.contribution, self.primitives[cell].primitive
         if primitive.counts_units:
             return f"max_groups = {bounds.groups_per_unit}"
@@ -323,7 +322,7 @@ class PlannedRelease:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """What the ledger is charged with; a release that the user has costs nothing."""
+        """The events that are charged; a release that the user has costs nothing."""
         if self.derived:
             return tuple(event for source in self.bought for event in source.events)
         noise = tuple(planned.noise.event for planned in self.primitives)
@@ -336,7 +335,7 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class WideTotal:
-    """Where the total of a cell over all groups is found that drops hardly anything.
+    """The places of a cell, and of its total over all groups with wide bounds, which drop hardly any rows.
 
     Attributes:
         release: The release that has the cell, by its place in the plan.
@@ -366,7 +365,7 @@ class CellSum:
         whole_cell: The cell there.
         part: The release of finer keys.
         part_cell: The cell there.
-        keys: For each key of the first, that of the second which is the same.
+        keys: For each key of `whole`, the place of the equal key of `part`.
     """
 
     whole: int
@@ -395,12 +394,12 @@ class SourceCell:
 
 @dataclass(frozen=True)
 class CellHistory:
-    """One cell in all releases of a user that tell it, and which of these are sums of which.
+    """One cell in all releases of a user that have it, and which of these are sums of others.
 
     Attributes:
-        told: For each set of group keys, the cell in each release that has these keys; none where no release has them,
-            and totals by them tie two others together.
-        sums: Which sets are sums of which, by their places in `told`.
+        told: For each set of group keys, the cell in each release with these keys. It is empty for keys that no release
+            has, but that two others have in common.
+        sums: Which sets are sums of others, by their places in `told`.
     """
 
     told: tuple[tuple[SourceCell, ...], ...]
@@ -423,7 +422,7 @@ class OutputColumn:
     Attributes:
         name: Its name.
         type: The type of its values.
-        errors: What noise does to it, in each arm of a union; none where it is not itself a noisy aggregate.
+        errors: Its error in each arm of a union; empty unless it is a noisy aggregate.
     """
 
     name: str
@@ -432,17 +431,17 @@ class OutputColumn:
 
     @property
     def error(self) -> ColumnError | None:
-        """That of the least exact arm; of a mean it is not known beforehand."""
+        """The largest error of the arms; that of a mean is unknown before the release."""
         return max(self.errors, key=_width, default=None)
 
 
 @dataclass(frozen=True)
 class CopiedRows:
-    """Rows that are those of one release, of which each column is a key or a cell, or a cell with a number added.
+    """The rows of one release; each column is a key, a cell, or a cell plus a number.
 
     Attributes:
         release: The release, by its place in the plan.
-        columns: What each column copies.
+        columns: The source of each column.
     """
 
     release: int
@@ -450,7 +449,7 @@ class CopiedRows:
 
 
 Written = tuple[str, tuple[OutputColumn, ...], CopiedRows | None]
-"""SQL of what stands above releases, its columns, and its rows where they are only copied."""
+"""Post-processing SQL, its columns, and its rows if they are only copied."""
 
 
 def _width(error: ColumnError) -> float:
@@ -462,30 +461,30 @@ class CompiledQuery:
     """A complete plan: reads, noise, price and output.
 
     Attributes:
-        sql: The text it came from.
+        sql: The text of the query.
         columns: The result's columns.
-        releases: Engine queries over protected tables, each released with noise, each after those it needs.
+        releases: Engine queries over protected tables, each released with noise, in order of dependency.
         public_reads: Engine queries over public tables that post-processing needs.
         system_reads: Relations of schema dpsql.
-        post_sql: What is run on all of these, in an engine that has no data; release i is table ri there.
-        price: What the user is asked for; None where nothing is released.
+        post_sql: SQL over all of these, for an engine without data, in which release i is table ri.
+        price: The price; None if nothing is released.
         privacy_unit: The policy's word for one unit.
-        wide_totals: The totals that tell how much bounding drops, in the order of their cells.
+        wide_totals: The totals that measure how much bounding drops, in the order of their cells.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
-        invented: Whether the rows are made up of the policy's bounds and domains.
-        withheld: Whether rows of protected tables were asked for, of which the columns are shown.
-        adds_up_listed: Whether post-processing aggregates rows of public groups, of which some may have no unit.
-        passes_on: Whether the rows are those of its one public read, each made into its types by itself.
-        copied: Its rows, where post-processing only copies them.
-        written: Writes what stands above releases for the noise that they have.
-        anew: Where releases are derived: the query as it would be asked anew.
-        max_error_ratio: How many times the error of what is asked anew a derived cell may have.
-        planned: Plans the query for another ε, or a release alone, of whose primitives each gets a part of its share.
-        sums: The cells that add up to others of the query, cell by cell: those over the same rows of each unit.
-        sums_differ: Whether there are totals of other rows than those of their parts.
-        fresh: Where all that is bought is combined with what the user has: the query over what is bought alone.
-        earlier: Releases that the user has, and that the cells of its own are made to add up with.
-        histories: Which cells of all of these add up to which.
+        invented: Whether the rows are invented from the policy's bounds and domains.
+        withheld: Whether the query selects rows of protected tables, so that only the columns are shown.
+        adds_up_listed: Whether post-processing aggregates rows of public groups, some of which may have no unit.
+        passes_on: Whether the rows are those of its one public read, each converted by itself.
+        copied: Its rows, if post-processing only copies them.
+        written: Writes the post-processing for other noise of the releases.
+        anew: If releases are derived: the query without derivations.
+        max_error_ratio: The most times that a derived cell may have the error of a new one.
+        planned: Plans the query for another ε, or one release alone with a part of each primitive's share.
+        sums: The cells that add up to other cells of the query, because both are over the same rows of each unit.
+        sums_differ: Whether there are totals over other rows than those of their parts.
+        fresh: If all that is bought is combined with earlier releases: the query over what is bought alone.
+        earlier: Earlier releases of the user with which the query's cells are made to add up.
+        histories: Which cells of all of these add up to others.
     """
 
     sql: str
@@ -518,45 +517,45 @@ class CompiledQuery:
     histories: tuple[CellHistory, ...] = ()
 
     def announcing(self, releases: tuple[PlannedRelease, ...]) -> "CompiledQuery":
-        """The same query with intervals made for the noises of these releases."""
+        """The same query with intervals for the noise of these releases."""
         if self.written is None:
             raise TypeError("a query knows how it is written")
         post_sql, columns, copied = self.written(releases)
         return replace(self, releases=releases, post_sql=post_sql, columns=columns, copied=copied)
 
     def over(self, releases: tuple[PlannedRelease, ...], price: Price | None = None) -> "CompiledQuery":
-        """The same query over releases that are derived of others, with intervals made for them."""
+        """The same query over derived releases, with intervals for them."""
         return replace(self.announcing(releases), price=price, anew=self)
 
     @property
     def combines_cells(self) -> bool:
-        """True where a column with an interval is computed of several others."""
+        """Whether a column with an interval is computed from several others."""
         return any(self.columns[place].error is None for place in self.limited)
 
     @property
     def sources(self) -> tuple[PlannedRelease | HeldRelease, ...]:
-        """What the ledger is asked for."""
+        """The releases that are requested from the ledger."""
         return (*(source for planned in self.releases for source in planned.sources), *self.earlier)
 
     @property
     def derived_from(self) -> tuple[int, ...]:
-        """The user's numbers of the releases that it is derived of, in rising order."""
+        """The user's numbers of the releases that it is derived from, sorted."""
         sources = (source for planned in self.releases for source in planned.sources)
         return tuple(sorted({source.number for source in sources if isinstance(source, HeldRelease)}))
 
     @property
     def consistent_with(self) -> tuple[int, ...]:
-        """The user's numbers of the other releases that it is made to add up with, in rising order."""
+        """The user's numbers of the other releases that it adds up with, sorted."""
         return tuple(sorted(source.number for source in self.earlier))
 
     @property
     def bought(self) -> tuple[PlannedRelease, ...]:
-        """What of it is charged, unless the user has it."""
+        """The releases that are charged, unless the user has them."""
         return tuple(source for planned in self.releases for source in planned.bought)
 
     @property
     def combines(self) -> int:
-        """How many releases are combined at the most for one of its numbers."""
+        """The most releases that are combined in one number."""
         told = (sum(map(len, history.told)) for history in self.histories)
         return max((1, *(len(planned.derived) for planned in self.releases), *told))
 
@@ -567,7 +566,7 @@ class CompiledQuery:
 
     @cached_property
     def spends(self) -> Spent:
-        """What its releases cost one who has none of them."""
+        """The cost of its releases for a user who has none of them."""
         return Spent.zero().add(event for planned in self.releases for event in planned.events)
 
     def reads(self, releases: Iterable[PlannedRelease]) -> tuple[PublicRead, ...]:

@@ -69,7 +69,7 @@ from dpsql.policy import Table
 
 Leaves = Mapping[Relation, Leaf]
 Reading = Table | PreparedTable
-"""What rows are read from: a table of the policy, or the prepared table of one."""
+"""A source of rows: a table of the policy, or a prepared table."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Moves:
     """What one unit may add to a cell in all groups.
 
     Attributes:
-        groups: Groups in which it adds something; where groups are picked, lists of them.
-        lower: The least that it adds in one of them, 0 or below.
-        upper: The most, 0 or above.
-        full: In how many groups it may add its most, as far as all of them together go.
+        groups: The number of groups in which it adds something; for top-k, the number of lists of groups.
+        lower: The least that it adds in one of them, at most 0.
+        upper: The most that it adds in one of them, at least 0.
+        full: The sum over all groups, as a multiple of the most in one group.
     """
 
     groups: int
@@ -89,7 +89,7 @@ class Moves:
     full: Fraction
 
     def within(self, other: "Moves") -> bool:
-        """True where another one allows as much."""
+        """Whether the other one allows at least as much."""
         return (
             self.groups <= other.groups
             and self.full <= other.full
@@ -98,7 +98,7 @@ class Moves:
         )
 
     def either(self, other: "Moves") -> "Moves":
-        """The least that allows as much as this one, and as much as another."""
+        """The smallest bound that allows what this one or the other allows."""
         return Moves(
             max(self.groups, other.groups),
             min(self.lower, other.lower),
@@ -115,10 +115,10 @@ def _refuse(why: str) -> NoReturn:
 
 
 def readings(relations: Iterable[Relation], catalog: Catalog, leaves: Leaves) -> Iterator[Reading]:
-    """The relations that are read, each as often as it is read; inputs are left out, because they are released.
+    """Yield the tables that are read, once per read; inputs are omitted, because they are released.
 
     Raises:
-        GuaranteeMismatch: A relation or a table is not known.
+        GuaranteeMismatch: A relation or a table is unknown.
     """
     waiting = list(relations)
     while waiting:
@@ -156,7 +156,7 @@ def _leaf(leaf: Leaf, catalog: Catalog) -> Iterator[Reading]:
 
 
 def is_protected(reading: Reading) -> bool:
-    """True for relations with rows of units."""
+    """Whether a table has rows of units."""
     return isinstance(reading, PreparedTable) or not reading.public
 
 
@@ -164,13 +164,13 @@ def is_protected(reading: Reading) -> bool:
 
 
 class Tree:
-    """A statement that asks something of protected rows.
+    """A statement with totals over protected rows.
 
     Attributes:
-        keys: How many keys its groups have.
-        rows: The rows that all of its totals are made of.
-        readings: What the rows are read from.
-        lists: The keys that tell lists of groups apart; None where groups are shown.
+        keys: The number of group keys.
+        rows: The rows of all totals.
+        readings: The tables that the rows are read from.
+        lists: For top-k, the keys that identify a list of groups; None for other statements.
     """
 
     def __init__(self, statement: BoundedQuery, catalog: Catalog, listed: int | None) -> None:
@@ -179,10 +179,10 @@ class Tree:
         Args:
             statement: The statement.
             catalog: The policy, and the engine's schema.
-            listed: How many public groups, or lists of them, are let through; None where nothing compares their number.
+            listed: The limit for the number of public groups, or of lists of groups; None if it is not checked.
 
         Raises:
-            GuaranteeMismatch: It has no totals, or something in it is not known.
+            GuaranteeMismatch: It has no totals, or a part of it is unknown.
         """
         if statement.totals is None:
             _refuse("the tree reads no protected rows")
@@ -211,7 +211,7 @@ class Tree:
 
     @property
     def min_units(self) -> int:
-        """The least units of a group that may be shown, by the tables that rows are read from, or are copied from."""
+        """The largest min_units of the tables that rows are read from, or that prepared tables are made from."""
         copied = [name for name, copy in self._catalog.schema.copies.items() if copy in self.copies]
         tables = [*self.readings, *map(self._catalog.policy.table, copied)]
         return max((each.min_units for each in tables if isinstance(each, Table)), default=1)
@@ -231,7 +231,7 @@ class Tree:
         self._owners.check((*rows.keys, *(each for value in rows.values for each in _expressions(value))), found)
 
     def _told_apart(self, many: RowsOfMany | None) -> RowsOfFew | None:
-        """What is added for units of few rows: just for those that totals are not made of, by the same rows."""
+        """The step for units with few rows; it must read the same rows and cover just the units that totals omit."""
         few, tables = self._totals.few, [each for each in self.readings if isinstance(each, Table)]
         if (few is None) != (many is None):
             _refuse("some units would be omitted or counted twice")
@@ -245,7 +245,7 @@ class Tree:
             _refuse("units with few rows would not be counted")
         return few
 
-    # How much of a unit there is
+    # Rows and groups of a unit
 
     def _unit_rows(self, rows: Rows) -> int | None:
         """The number of rows of a unit over all groups; None if it is not bounded."""
@@ -259,7 +259,7 @@ class Tree:
         return protected[0].rows_per_unit if self._keeps_rows(rows.relation) else None
 
     def _keeps_rows(self, relation: Relation) -> bool:
-        """True if each row of a prepared table becomes at most one row, and there are no other rows."""
+        """Whether each row of a prepared table gives at most one row, and there are no other rows."""
         if relation in self._leaves:
             return isinstance(self._leaves[relation].table, PreparedSource)
         match relation:
@@ -291,7 +291,7 @@ class Tree:
                 _refuse("unknown kind of step")
 
     def _in_one_group(self, rows: Rows) -> bool:
-        """True if all rows of a unit have the same keys, or the same keys of lists."""
+        """Whether all rows of a unit have equal keys; for top-k, equal keys of lists."""
         places = range(self.keys) if self.lists is None else self.lists
         two, unit = TwoRows(self._catalog, self._is_copy), frozenset({rows.unit})
         return all(two.agree_on(rows.keys[place], rows.relation, unit) for place in places)
@@ -301,10 +301,10 @@ class Tree:
         return leaf is not None and isinstance(leaf.table, PreparedSource)
 
     def counted_groups(self) -> int:
-        """In how many groups a unit is counted, once in each.
+        """The number of groups in which a unit is counted, once in each.
 
         Raises:
-            GuaranteeMismatch: Nothing bounds them, or units are not counted so.
+            GuaranteeMismatch: The number is not bounded, or a unit counts several times in a group.
         """
         source, units = self._totals.source, self._totals.units
         match source:
@@ -322,10 +322,10 @@ class Tree:
     # What a unit adds
 
     def moves(self, primitives: Sequence[Primitive]) -> list[Moves]:
-        """What a unit may add to each cell; of a histogram, by how much it moves the loss of a value of that rank.
+        """What a unit may add to each cell; for a histogram, how much it changes the loss of a value.
 
         Raises:
-            GuaranteeMismatch: Nothing bounds it.
+            GuaranteeMismatch: It is not bounded.
         """
         cells = self._totals.cells
         if len(primitives) != len(cells):
@@ -339,7 +339,7 @@ class Tree:
         return [moved.either(self._added(self._few, cell)) for moved, cell in zip(moves, self._few.cells, strict=True)]
 
     def _added(self, few: RowsOfFew, cell: RowCount | RowSum | None) -> Moves:
-        """What a unit of few rows may add to a cell."""
+        """What a unit with few rows may add to a cell."""
         match cell:
             case None:
                 ends = (0, 0)
@@ -413,7 +413,7 @@ class Tree:
                 _refuse("unknown kind of step")
 
     def _in_each(self, source: Step, step: Step, rows: int | None, ends: tuple[int, int]) -> Moves:
-        """`rows` rows in each group, or a share of those in all groups; each row adds something between two ends."""
+        """The bound for `rows` rows per group, or for a limited number in all groups; `ends` bound what a row adds."""
         if rows is not None:
             return self._in_groups(source, rows * ends[0], rows * ends[1])
         in_each, in_all = self._shares(step)
@@ -421,7 +421,7 @@ class Tree:
         return _moves(groups, in_each * ends[0], in_each * ends[1], Fraction(in_all, in_each))
 
     def _shares(self, step: Step) -> tuple[int, int]:
-        """Rows of a unit that count in one group, and in all of them."""
+        """The limits of a unit's rows in one group and in all groups."""
         sampling = step.input if isinstance(step, Clamp) else None
         if isinstance(sampling, RowSampling):
             limit = sampling.input.input if isinstance(sampling.input, GroupSampling) else sampling.input
@@ -474,14 +474,14 @@ class Tree:
         return min(ends), max(ends)
 
     def _check_prepared(self, value: Prepared) -> None:
-        """A value that nothing clamps anew is that of a column which the copy has on the very grid."""
+        """Check that a value that is not clamped again is a column that the prepared table has on the same grid."""
         grids = {stored.name: stored.grid for copy in self.copies for stored in copy.grids}
         name = self._column_of(self.rows.relation, value.field)
         if name is None or grids.get(name) != value.grid:
             _refuse("the values of a prepared table are on another grid than the noise")
 
     def _column_of(self, relation: Relation, field: Field) -> str | None:
-        """The column of the prepared table that a field is, unchanged."""
+        """The column of the prepared table whose unchanged values a field has; None if there is none."""
         match relation:
             case UnitScan():
                 names = dict(zip(relation.column_fields, relation.columns, strict=True))
@@ -498,7 +498,7 @@ class Tree:
 
 
 def _value_of(cell: DistinctTotal | Histogram) -> Value:
-    """The value that is told apart where it is chosen, or in the rows."""
+    """The value whose distinct values are counted, from the sampling step or from the rows."""
     return cell.source.value if isinstance(cell.source, ValueSampling) else cell.value
 
 
@@ -518,7 +518,7 @@ def _beneath(step: Step) -> Rows:
 
 
 def _read_apart(step: Step) -> RowsOfMany | None:
-    """The step that separates the rows of some units from those of others, below this one."""
+    """The step below this one that reads only units with many rows; None if there is none."""
     while not isinstance(step, Rows | RowsOfMany):
         step = step.input
     return step if isinstance(step, RowsOfMany) else None

@@ -25,20 +25,20 @@ from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeome
 _UP = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _ROOM = Decimal(1) + Decimal(10) ** -50
-"""Far more than what all roundings of 60 digits amount to, exp and square root are rounded to the nearest."""
+"""A factor far above the rounding errors of 60 digits; exp and square root are rounded to the nearest."""
 _TERMS = 256
 
 
 @lru_cache(maxsize=1024)
 def tail_of(mechanism: Mechanism, scale: Fraction, least: int) -> Fraction:
-    """Return a number that P[Z ≥ least] of integer noise does not exceed; 1 where `least` is not positive.
+    """Return an upper bound of P[Z ≥ least] for integer noise Z; 1 if `least` is not positive.
 
     Guarantee: Laplace: qᵗ/(1 + q), q = e^(−1/b). Gaussian: Σ e^(−z²/2σ²) over z ≥ t by the largest of sum and √(2πσ²);
-        the first terms are added up, and the rest is less than a geometric series, for their ratios fall.
-    Reference: the discrete laws of Canonne, Kamath & Steinke 2020; Poisson summation for the Gaussian normaliser.
+        the first terms are added up, and the rest is less than a geometric series, because the ratios fall.
+    Reference: the distributions of Canonne, Kamath & Steinke 2020; Poisson summation for the Gaussian normaliser.
 
     Raises:
-        GuaranteeMismatch: The noise is of another law.
+        GuaranteeMismatch: The noise has another distribution.
     """
     if least <= 0:
         return Fraction(1)
@@ -71,7 +71,7 @@ def _power(factor: int, rate: Fraction) -> Decimal:
 
 
 def _less(value: Decimal) -> Decimal:
-    """What is surely below a value that was rounded."""
+    """A lower bound of a rounded value."""
     return _DOWN.divide(value, _UP.multiply(_ROOM, _ROOM))
 
 
@@ -128,7 +128,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog) -> None:
 
 
 def _check_order(compiled: CompiledQuery) -> None:
-    """A release is made only of releases of the same plan, charged with it, and made before it."""
+    """Check that a release reads only releases of the same plan that are computed before it."""
     made: set[str] = set()
     for release in compiled.releases:
         if not {inner.key for made_first in release.inputs for inner in made_first.releases} <= made:
@@ -137,7 +137,7 @@ def _check_order(compiled: CompiledQuery) -> None:
 
 
 def _check_public(compiled: CompiledQuery, catalog: Catalog) -> None:
-    """What is read without noise is read from public tables, and from no others."""
+    """Check that reads without noise are of public tables only."""
     for read in _public_reads(compiled):
         tables = list(readings([read.relation], catalog, {}))
         if any(map(is_protected, tables)):
@@ -154,7 +154,7 @@ def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
 
 
 def _check_free(release: PlannedRelease, catalog: Catalog) -> None:
-    """What costs nothing lists public groups, and reads no protected rows."""
+    """Check that a release without a price lists public groups and reads no protected rows."""
     statement = release.query.tree
     listed = [statement.enumeration.relation] if statement.enumeration is not None else []
     tables = readings(listed, catalog, dict(statement.leaves))
@@ -163,14 +163,14 @@ def _check_free(release: PlannedRelease, catalog: Catalog) -> None:
 
 
 def _compared_groups(release: PlannedRelease) -> int | None:
-    """The limit for the number of public groups, checked after they are listed and before a release."""
+    """The limit for the number of public groups that `release` compares with the listed ones; None for none."""
     bounds = release.contribution
     is_compared = bounds.grouped and release.limits_groups and not (bounds.ranked or bounds.one_row or bounds.one_group)
     return bounds.groups_per_unit if is_compared else None
 
 
 def _check_rows(release: PlannedRelease, tree: Tree) -> None:
-    """Rows are those of protected tables, or of one bounded copy just where the plan says so."""
+    """Check that the tree reads protected tables, or one prepared table if and only if the plan says so."""
     read, bounds = [each for each in tree.readings if is_protected(each)], release.contribution
     if not read:
         raise GuaranteeMismatch("a release reads no protected table")
@@ -183,7 +183,7 @@ def _check_rows(release: PlannedRelease, tree: Tree) -> None:
 
 
 def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, adjacency: Adjacency) -> None:
-    """Check that the noise covers all that a unit can add by the tree, and that this is no more than the plan says."""
+    """Check that the noise covers what a unit can add by the tree, and that the plan allows no less."""
     noise, primitive = planned.noise, planned.primitive
     said = _said(primitive, release)
     if not moved.within(said):
@@ -206,7 +206,7 @@ def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedReleas
 
 
 def _said(primitive: Primitive, release: PlannedRelease) -> Moves:
-    """What one unit may add to a cell as the plan says it."""
+    """What one unit may add to a cell according to the plan."""
     bounds, in_all = release.contribution, _rows_in_all(release)
     # A unit with n rows in all groups together is in at most n groups, and counts once in each.
     filled = in_all is not None and not primitive.counts_units
@@ -220,7 +220,7 @@ def _covers(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, ad
     claimed, places = planned.noise.sensitivity, planned.primitive.places
     times = 1
     if places is not None:
-        # What all losses of a list move by together does not count, so the middle of the range is taken off them.
+        # A change that is common to all losses of a list does not count, so the range is centred.
         largest, spread, times = spread, 2 * spread, places.count
     needed: tuple[int, int, Fraction, Fraction]
     if adjacency is Adjacency.ADD_REMOVE:
@@ -235,12 +235,12 @@ def _covers(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, ad
 
 
 def _rows_in_all(release: PlannedRelease) -> int | None:
-    """Rows of one unit that count in all groups together, where they are limited so."""
+    """The limit of one unit's rows in all groups together; None if rows are limited per group."""
     return release.contribution.rows_per_group if release.contribution.copied else release.contribution.rows_per_unit
 
 
 def _charged(noise: CellMechanism) -> Mechanism:
-    """The mechanism that a draw is of."""
+    """The mechanism of a draw."""
     if isinstance(noise, Picking) and noise.flips:
         return Mechanism.PERMUTE_AND_FLIP
     return _CHARGED[type(noise)]
@@ -255,9 +255,9 @@ _CHARGED: dict[type[CellMechanism], Mechanism] = {
 
 
 def _check_groups(release: PlannedRelease, tree: Tree) -> None:
-    """The plan has the keys of its tree. One unit may touch every group of a list: nothing but picks is made of it.
+    """Check that the plan has the keys of its tree, and that the groups of one unit are bounded.
 
-    Everywhere else a release with keys bounds the groups of one unit.
+    The groups of a list are not bounded: one unit may be in all of them. Only top-k may read lists.
     """
     bounds = release.contribution
     if tree.keys != release.keys or tree.private_keys != release.private_keys or tree.lists != bounds.lists:
@@ -293,7 +293,7 @@ def _check_selection(release: PlannedRelease, tree: Tree, moves: list[Moves], ad
 
 
 def _check_tail(release: PlannedRelease, touched: int) -> None:
-    """A group of one unit passes a threshold with a probability of δ at the most, over all groups that it touches."""
+    """Check that groups of one unit alone pass a threshold with a total probability of at most δ."""
     selection, cut = release.selection, release.threshold_primitive
     if isinstance(selection, TruncatedGeometric):
         if cut is not None or selection.l0 < touched:
