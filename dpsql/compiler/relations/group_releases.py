@@ -134,7 +134,16 @@ def _window(lowering: Lowering, node: exp.Window) -> Expr:
     partition = tuple(lowering.value(part) for part in parts.get("partition_by") or ())
     order = parts.get("order")
     terms = tuple(lowering.order(term) for term in order.expressions) if order is not None else ()
-    return Window(name, arguments, partition, terms, _frame(lowering, parts.get("spec"), terms), sql_type)
+    frame = _frame(lowering, parts.get("spec"), terms)
+    return Window(name, arguments, partition, _with_room(terms) if frame and frame.is_near else terms, frame, sql_type)
+
+
+def _with_room(terms: tuple[Order, ...]) -> tuple[Order, ...]:
+    """Integers to order by as numerics, in which no sum with a frame's offset overflows."""
+    return tuple(
+        replace(term, expression=Cast(term.expression, SqlType.NUMERIC, 0)) if term.expression.type.is_integer else term
+        for term in terms
+    )
 
 
 def _window_parts(lowering: Lowering, node: exp.Window) -> Mapping[str, Any]:
@@ -254,7 +263,8 @@ def _frame_end(lowering: Lowering, spec: exp.Expr, name: str, by: list[SqlType] 
         raise UnsupportedQuery(
             "RANGE with an offset needs a number or a moment to order by", position=lowering.at(spec)
         )
-    value = lowering.whole(offset, "a frame", 0, 1_000_000).value if offset is not None else None
+    most = 1_000_000 if by is None else 2**31 - 1
+    value = lowering.whole(offset, "a frame", 0, most).value if offset is not None else None
     if not isinstance(value, int):
         raise UnsupportedQuery("frame offsets must be constants", position=lowering.at(spec))
     return -value if side == "PRECEDING" else value
@@ -267,7 +277,13 @@ def _span_after(lowering: Lowering, offset: exp.Expr) -> Span:
     found = span(given.value)
     if min(found.months, found.days, found.microseconds) < 0:
         raise InvalidParameter("invalid preceding or following size in window function", position=lowering.at(offset))
+    if 31 * found.months + found.days + found.microseconds // 86_400_000_000 > _MAX_FRAME_DAYS:
+        raise InvalidParameter("a frame takes an interval of at most 4,000 years", position=lowering.at(offset))
     return found
+
+
+_MAX_FRAME_DAYS = 4_000 * 12 * 31
+"""From any date, so many days before it are days that PostgreSQL has: it begins in 4713 BC."""
 
 
 def _span_before(lowering: Lowering, offset: exp.Expr) -> Span:
