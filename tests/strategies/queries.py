@@ -144,6 +144,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("RPAD({0}, 20)", (TEXT,)),
         ("REPEAT({0}, 3)", (TEXT,)),
         ("REPEAT({0}, 10000)", (TEXT,)),
+        ("REPEAT({0}, CAST({1} AS integer))", (TEXT, INT)),
         ("TRANSLATE({0}, 'so', 'x')", (TEXT,)),
         ("SPLIT_PART({0}, 'o', -1)", (TEXT,)),
         ("OVERLAY({0} PLACING 'é' FROM 2 FOR 1)", (TEXT,)),

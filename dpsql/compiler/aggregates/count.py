@@ -9,9 +9,13 @@ from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, F
 from dpsql.compiler.aggregates.calibration import calibration
 from dpsql.compiler.dialects.render import CopiedText
 from dpsql.compiler.ir.conditions import all_of
-from dpsql.compiler.ir.nodes import AggregateCall, Case, Expr, Literal
+from dpsql.compiler.ir.nodes import AggregateCall, Case, Column, Expr, Literal, UnitScan
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
+from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.scope.lowering import Lowering
+from dpsql.compiler.scope.resolve import FromItem, quoted
+from dpsql.compiler.sql.rewriting import replaced
+from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 
@@ -66,12 +70,33 @@ _OF_VALUES = PlainCall("count", always(SqlType.BIGINT))
 
 
 def _call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
-    """COUNT(*), or COUNT of values."""
-    if not isinstance(node.this, exp.Star):
+    """COUNT(*), COUNT of values, or of whole rows."""
+    row = lowering.scope.whole_row(node.this)
+    if not isinstance(node.this, exp.Star) and row is None:
         return _with_filter(_OF_VALUES(lowering, node, condition))
     lowering.only(node, "this", "big_int")
+    if row is not None:
+        return AggregateCall("count", _presence(lowering, row, node), False, condition, SqlType.BIGINT)
     lowering.only(node.this)
     return AggregateCall("count", None, False, condition, SqlType.BIGINT)
+
+
+def _presence(lowering: Lowering, row: FromItem, node: exp.Expr) -> Expr | None:
+    """A column of an entry of FROM that is NULL where an outer join finds no row of it; None if it has all rows."""
+    if len(lowering.scope.sources) == 1:
+        return None
+    protected = lowering.scope.protected
+    scans = [scan for scan in nodes(protected.relation) if isinstance(scan, UnitScan)] if protected is not None else []
+    for _, field in (*row.hidden, *row.columns):
+        is_read = any(field in scan.fields for scan in scans)
+        if protected is not None and is_read and protected.is_unit_or_null(Column(field)):
+            return Column(field)
+    raise UnsupportedQuery(
+        "a whole row is only counted where FROM has one entry, or the row is of a table with the unit's key",
+        hint="Count a column that is never NULL.",
+        position=lowering.at(node),
+        queries=replaced(node, *(f"COUNT({quoted(row.alias)}.{quoted(name)})" for name, _ in row.columns[:1])),
+    )
 
 
 def _with_filter(call: AggregateCall) -> AggregateCall:

@@ -8,6 +8,7 @@ from sqlglot import exp
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
+from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import INTEGER_RANGES, SqlType, parse_type
 from dpsql.sqltypes.textinput import read_fields
@@ -77,7 +78,12 @@ def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, tuple[int, ...
     except ValueError:
         target = SqlType.ARRAY
     if target in (SqlType.ARRAY, SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
-        raise UnsupportedQuery(f"CAST to {name} is not supported", position=lowering.at(node))
+        raise UnsupportedQuery(
+            f"CAST to {name} is not supported",
+            hint="Use numeric or text." if name == "money" else None,
+            position=lowering.at(node),
+            queries=replaced(written, "numeric(20, 2)") if name == "money" else (),
+        )
     numbers = tuple(int(str(each.this)) for each in written.expressions if str(each.this).isdecimal())
     if target is SqlType.CHAR and not numbers and name == "char":
         numbers = (1,)

@@ -238,22 +238,40 @@ def _make_timestamp(call: Arguments) -> Expr:
     return Call("make_timestamp", (*whole, call.double(5)), SqlType.TIMESTAMP)
 
 
-_INTERVAL_ARGUMENTS = ("years", "months", "weeks", "days", "hours", "mins", "secs")
+_INTERVAL_ARGUMENTS = {
+    **{"years": "1 year", "months": "1 month", "weeks": "7 days", "days": "1 day"},
+    **{"hours": "1 hour", "mins": "1 minute", "secs": "1 second"},
+}
 
 
 def _make_interval(lowering: Lowering, node: exp.Anonymous) -> Expr:
-    """MAKE_INTERVAL of constants, in their order or by their names."""
+    """MAKE_INTERVAL of arguments in their order or by their names: the sum of so many years, months and so on."""
     lowering.only(node, "this", "expressions")
     named: dict[str, exp.Expr] = {}
     for index, argument in enumerate(node.expressions):
         by_name = isinstance(argument, exp.Kwarg)
-        name = str(argument.this.this).lower() if by_name else "".join(_INTERVAL_ARGUMENTS[index : index + 1])
+        name = str(argument.this.this).lower() if by_name else "".join([*_INTERVAL_ARGUMENTS][index : index + 1])
         if name not in _INTERVAL_ARGUMENTS or name in named:
             raise arguments(lowering, node, "make_interval", []).mismatch()
         named[name] = argument.expression if by_name else argument
     call = arguments(lowering, node, "make_interval", list(named.values()))
-    words = []
+    if all(isinstance(value, Literal) for value in call.values):
+        return _constant_interval(call, [*named])
+    total: Expr | None = None
     for index, name in enumerate(named):
+        count = lowering.coercion.to(call.double(index) if name == "secs" else call.integer(index), SqlType.DOUBLE)
+        unit = Literal(_INTERVAL_ARGUMENTS[name], SqlType.UNKNOWN)
+        size = lowering.coercion.to(unit, SqlType.INTERVAL)
+        part: Expr = computed_interval(Call("interval_multiply", (size, count), SqlType.INTERVAL))
+        total = part if total is None else computed_interval(Call("interval_add", (total, part), SqlType.INTERVAL))
+    if total is None:
+        raise TypeError("there is an argument that is no constant")
+    return total
+
+
+def _constant_interval(call: Arguments, names: list[str]) -> Expr:
+    words = []
+    for index, name in enumerate(names):
         count = call.fixed_number(index, whole=name != "secs")
         if count is None:
             return Literal(None, SqlType.INTERVAL)
@@ -261,7 +279,7 @@ def _make_interval(lowering: Lowering, node: exp.Anonymous) -> Expr:
     try:
         return Literal(intervals.constant(read(SqlType.INTERVAL, " ".join(words) or "0")), SqlType.INTERVAL)
     except DataError:
-        raise InvalidParameter("interval out of range", position=lowering.at(node)) from None
+        raise InvalidParameter("interval out of range", position=call.lowering.at(call.node)) from None
 
 
 def _date_bin(call: Arguments) -> Expr:

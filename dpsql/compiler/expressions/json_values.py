@@ -11,7 +11,6 @@ from dpsql.compiler.expressions.casts import printed
 from dpsql.compiler.ir.conditions import any_of
 from dpsql.compiler.ir.nodes import Call, Case, Column, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
-from dpsql.compiler.scope.resolve import identifier
 from dpsql.errors import DatatypeMismatch, Error, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -39,13 +38,10 @@ def json_of(lowering: Lowering, node: exp.Expr, kind: SqlType) -> Expr:
 
 def row_columns(lowering: Lowering, node: exp.Expr) -> list[tuple[str, Column]] | None:
     """Return the columns of a FROM entry that is named as a whole row; None for other expressions."""
-    if not isinstance(node, exp.Column) or node.args.get("table") is not None or isinstance(node.this, exp.Star):
+    found = lowering.scope.whole_row(node)
+    if found is None:
         return None
-    name, sources = identifier(node.this), lowering.scope.sources
-    found = next((source for source in sources if source.alias == name), None)
-    if found is None or any(source.named(name, qualified=False) for source in sources):
-        return None
-    if len(sources) > 1:
+    if len(lowering.scope.sources) > 1:
         raise UnsupportedQuery(
             "a whole row is only supported where FROM has one entry",
             hint="Join in a subquery, or name the columns in JSON_BUILD_OBJECT.",

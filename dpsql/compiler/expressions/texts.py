@@ -5,7 +5,7 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called, arguments
 from dpsql.compiler.expressions.casts import printed
 from dpsql.compiler.expressions.patterns import substring_of_pattern
-from dpsql.compiler.ir.conditions import negated
+from dpsql.compiler.ir.conditions import is_null, negated
 from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT, beginning
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
@@ -103,10 +103,16 @@ def _padded(name: str) -> Called:
 
 
 def _repeat(call: Arguments) -> Expr:
-    text, count = call.text(0), call.whole(1, -MAX_REPEATS, MAX_REPEATS)
-    if count is None:
-        return Literal(None, SqlType.TEXT)
-    return Call("repeat", (text, Literal(max(count, 0), SqlType.BIGINT)), SqlType.TEXT)
+    text, count = call.text(0), call.integer(1)
+    if isinstance(count, Literal):
+        times = call.whole(1, -MAX_REPEATS, MAX_REPEATS)
+        if times is None:
+            return Literal(None, SqlType.TEXT)
+        return Call("repeat", (text, Literal(max(times, 0), SqlType.BIGINT)), SqlType.TEXT)
+    none, most = Literal(0, SqlType.BIGINT), Literal(MAX_REPEATS, SqlType.BIGINT)
+    bounded = Call("greatest", (Call("least", (count, most), SqlType.BIGINT), none), SqlType.BIGINT)
+    repeated = Call("repeat", (text, bounded), SqlType.TEXT)
+    return Case(((is_null(count), Literal(None, SqlType.TEXT)),), repeated, SqlType.TEXT)
 
 
 def _short(call: Arguments, index: int) -> str | None:

@@ -268,7 +268,7 @@ FUNCTIONS: dict[str, Function] = table(
     _joined("concat_operator", "({0} || {1})"),
     *_plain("lpad", "constant lengths and fillings only", "LPAD(text, 10[, filling])", longest=MAX_TEXT),
     *_plain("rpad", "constant lengths and fillings only", "RPAD(text, 10[, filling])", longest=MAX_TEXT),
-    Function("repeat", f"constant counts only; {FIRST_CHARACTERS}", usages=("REPEAT(text, 3)",), longest=MAX_TEXT),
+    Function("repeat", FIRST_CHARACTERS, usages=("REPEAT(text, 3)",), longest=MAX_TEXT),
     Function(
         "replace",
         f"constant search and replacement; {FIRST_CHARACTERS}",

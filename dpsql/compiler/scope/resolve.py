@@ -136,6 +136,18 @@ class Scope:
             (name, field) for source in self.sources for name, field in source.columns if name not in source.merged
         )
 
+    def whole_row(self, node: exp.Expr) -> FromItem | None:
+        """The entry of FROM that `alias` or `alias.*` names as a whole row; None for other expressions."""
+        if not isinstance(node, exp.Column):
+            return None
+        table = node.args.get("table")
+        if isinstance(node.this, exp.Star):
+            return self._qualified(node)[0] if table is not None else None
+        name = identifier(node.this)
+        if table is not None or any(source.named(name, qualified=False) for source in self.sources):
+            return None
+        return next((source for source in self.sources if source.alias == name), None)
+
     def _qualified(self, node: exp.Column) -> Sequence[FromItem]:
         table = node.args.get("table")
         if table is None:
