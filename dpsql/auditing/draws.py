@@ -1,7 +1,6 @@
-"""draws: the noise of one release drawn many times over, where only its exact cells are the same each time.
+"""draws: draws the noise of one release many times for the same exact cells.
 
-Rule: what draws is the gateway's own `release`. It makes each group's noise by itself, so copies of a group beside one
-another are as many draws.
+Rule: the gateway's own `release` draws. Each group gets its own noise, so n copies of a group are n draws.
 """
 
 import zlib
@@ -16,9 +15,9 @@ from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.gateway.release import ReleasedCells, release
 
 Cells = NDArray[np.float64]
-"""Runs × units × groups of a unit × cells of a group; NaN where there is none."""
+"""Runs × units × groups of a unit × cells of a group; NaN for missing groups."""
 Places = NDArray[np.intp]
-"""Units × groups: in which row a unit's group is; -1 where it is in none."""
+"""Units × groups: the row of each unit's group; -1 for missing groups."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,19 @@ class Drawable:
     exact: ExactCells
 
     def lies_in(self, groups: Sequence[Sequence[object]]) -> bool:
-        """Whether each unit has groups of its own in it."""
+        """Whether its groups can be assigned to units by `groups`."""
         return self.planned.contribution.lists is not None or not groups or len(self.exact.keys) == 1
 
     def drawn(self, groups: Sequence[Sequence[object]], times: int) -> Cells:
-        """Draw the noisy cells of all groups so often.
+        """Draw the noisy cells of all groups.
 
         Args:
-            groups: For each unit the keys of its groups; none where all rows are of one trial.
-            times: How often.
+            groups: The group keys of each unit; empty if all rows belong to one trial.
+            times: The number of draws.
 
         Returns:
-            Draws × units × groups × cells: whether a private group is shown, and its noisy cells; NaN where there is
-            none. Where groups are picked, which one of a list comes first.
+            Draws × units × groups × cells: 1 for a private group that is shown, and its noisy cells; NaN for groups
+            that are missing or not shown. For top-k, which candidate of a list is first.
         """
         if self.planned.contribution.lists is not None:
             return self._picked(groups, times)
@@ -66,12 +65,12 @@ class Drawable:
         return found.reshape(times, len(rows), found.shape[1])
 
     def _released(self, rows: Places, times: int) -> Iterator[tuple[int, NDArray[np.intp], ReleasedCells]]:
-        """Yield copies of rows: the place of the first, the places of those that are shown, and their cells."""
+        """Yield released copies of rows: the index of the first copy, the indexes of those shown, and their cells."""
         bounds = self.planned.contribution
         apart = (
             bounds.grouped and not (bounds.ranked or bounds.one_row or bounds.one_group) and self.planned.limits_groups
         )
-        # Where the groups of a unit are so many as there are, `release` takes no more of them.
+        # If the number of groups is the bound of a unit's groups, `release` accepts no copies.
         for first, copies in ((each * len(rows), 1) for each in range(times)) if apart else [(0, times)]:
             size = copies * len(rows)
             names = np.array([f"{place:012d}" for place in range(size)], dtype=object)
@@ -84,7 +83,7 @@ class Drawable:
             yield first, cells.keys[0].astype(np.intp), cells
 
     def _picked(self, groups: Sequence[Sequence[object]], times: int) -> Cells:
-        """Draws × units × 1 × 1: which group of each list is picked first; the first key of lists is the unit's."""
+        """Draws × units × 1 × 1: the candidate of each list that is first; the first key of lists is the unit's."""
         lists = self.planned.contribution.lists or ()
         wanted = {str(keys[0]): unit for unit, keys in enumerate(groups)}
         units = [wanted.get(key, -1) for key in self.exact.keys[lists[0]]] if lists else [0] * len(self.exact.units)
@@ -102,6 +101,6 @@ class Drawable:
 
 
 def places_of(keys: NDArray[np.object_], groups: Sequence[Sequence[object]]) -> Places:
-    """In which row of a release each group of a unit is."""
+    """The row of each unit's group in a release."""
     rows = {key: row for row, key in enumerate(keys)}
     return np.array([[rows.get(str(key), -1) for key in each] for each in groups], dtype=np.intp)

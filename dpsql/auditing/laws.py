@@ -1,4 +1,4 @@
-"""laws: what a mechanism shows of two exact values, as the probabilities of its outcomes on the two sides.
+"""laws: the distributions of a mechanism's outcomes for two exact values, one on each side.
 
 Rule: no bound rests on this file. It names the event to count and the most that any event can show. If the plan is
 wrong, the event is weak, and the bound that is counted still holds.
@@ -22,33 +22,33 @@ Masses = NDArray[np.float64]
 """2 × outcomes: the probability of each outcome on the two sides."""
 
 MOST = 50.0
-"""A loss beyond it stands for an infinite one."""
+"""Larger losses are treated as infinite."""
 _STEP = 1 / 40
 """Outcomes whose losses are closer than this are merged."""
 _FINE = 64
-"""Steps of a grid in one scale of noise that are told apart; finer noise is as good as continuous."""
+"""The most grid steps per scale of the noise; finer noise is treated as continuous."""
 _SCALES = 40
-"""Laplace noise of so many scales has a probability below 10⁻¹⁷; Gaussian noise of a quarter of them."""
+"""Laplace noise beyond this many scales has a probability below 10⁻¹⁷, as has Gaussian noise beyond a quarter."""
 _RAREST = 1e-9
-"""Events below this probability are left out: no audit can count them."""
+"""Events below this probability are ignored, because no audit can count them."""
 _LEAST = 1e-15
-"""A probability below it is rounding."""
+"""Smaller probabilities are rounding errors."""
 NOTHING: Masses = np.ones((2, 1))
-"""The law of what tells nothing."""
+"""The distribution of a constant."""
 
 
 def attainable(law: Masses, least: Callable[[float, float], float]) -> float:
-    """Return the most that any event shows of a claim, however often it is counted.
+    """Return the largest lower bound on a claim that any event can give, with any number of trials.
 
     Guarantee: no event has a pair of probabilities (p, q) beyond the convex hull of those of the events "the loss is t
         or more" and "t or less". `least` grows with p, falls with q, and on a segment of the hull it is greatest at
-        one of the ends. Outcomes that are merged tell less by a part of _STEP²/8 at the most.
-    Assumes: the event has a probability above 10⁻⁹ on the likelier side.
+        one of the ends. Merging outcomes loses at most a share of _STEP²/8.
+    Assumes: the event has a probability above 10⁻⁹ on the more likely side.
     Reference: Neyman & Pearson 1933; Kairouz, Oh & Viswanath 2015, section 2, for the region of (p, q).
 
     Args:
-        law: What the two sides show, in the order of losses, as `merged` gives it.
-        least: What a claim must be with which an event may have two probabilities.
+        law: The distributions of the two sides, in the order of losses, as `merged` returns them.
+        least: The least claim that allows an event to have two probabilities.
     """
     best = 0.0
     for masses in (law[:, ::-1], law[::-1]):
@@ -64,21 +64,21 @@ def log_ratio(one: NDArray[Any], other: NDArray[Any]) -> Floats:
 
 
 def merged(masses: Masses) -> Masses:
-    """Return the same outcomes in the order of their losses, those of one loss as one."""
+    """Return the outcomes in the order of their losses; outcomes of one loss are merged."""
     places = np.rint(log_ratio(*masses) / _STEP).astype(int)
     found = np.stack([np.bincount(places - places.min(), weights=side) for side in masses])
     return np.asarray(found[:, found.any(axis=0)], dtype=np.float64)
 
 
 def together(one: Masses, other: Masses) -> Masses:
-    """Return the law of two independent outcomes: their losses add up."""
+    """Return the distributions of two independent outcomes together; their losses add up."""
     return merged((one[:, :, None] * other[:, None, :]).reshape(2, -1))
 
 
 def noisy(noise: AddedNoise, one: int, other: int, cutoff: int | None = None) -> Masses:
-    """Return what a cell with noise shows of two exact values; below a cutoff it shows nothing.
+    """Return the distributions of a noisy cell for two exact values; cells below a cutoff are not shown.
 
-    On a fine grid the cell moves by as large a part of the noise on one that is coarser.
+    A fine grid is replaced by a coarser one on which the values differ by the same multiple of the noise's scale.
     """
     if one == other and cutoff is None:
         return NOTHING
@@ -93,7 +93,7 @@ def noisy(noise: AddedNoise, one: int, other: int, cutoff: int | None = None) ->
 
 
 def tail(noise: AddedNoise, least: NDArray[np.int64]) -> Floats:
-    """Return with which probability noise is that much or more."""
+    """Return the probability that the noise is at least this large."""
     reach = _reach(noise)
     tails = np.append(np.cumsum(_mass(noise, np.arange(reach, -reach - 1, -1)))[::-1], 0)
     found: Floats = np.minimum(tails, 1)[np.clip(least + reach, 0, 2 * reach + 1)]
@@ -108,7 +108,7 @@ def log_mass(noise: AddedNoise, values: NDArray[Any]) -> Floats:
 
 
 def chosen(choice: RankChoice, one: "Counted", other: "Counted") -> Masses:
-    """Return what a choice by rank shows of two sets of rows: each value has P ∝ exp(−loss/scale), and none its own."""
+    """Return the distributions of a choice by rank for two sets of rows: P ∝ exp(−loss/scale), also for no value."""
     sides = [choice.steps(*rows) for rows in (one, other)]
     firsts = sorted({first for side in sides for first in side.firsts})
     sizes = np.append(np.diff([*firsts, choice.upper + 1]), choice.size_of_nothing)
@@ -119,14 +119,14 @@ def chosen(choice: RankChoice, one: "Counted", other: "Counted") -> Masses:
 
 
 Counted = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Values of a grid in order, and how many rows lie at each."""
+"""Sorted values of a grid, and the number of rows of each."""
 
 
 def picked(picking: Picking, scores: NDArray[np.int64]) -> Floats:
-    """Return with which probability each candidate is picked first.
+    """Return the probability that each candidate is selected first.
 
-    Where coins are flipped, candidate i is first with probability pᵢ·∫Π(1 − pⱼt)dt from 0 to 1 over j ≠ i, for its
-    place among the others is uniform.
+    Under permute and flip, candidate i is first with probability pᵢ·∫Π(1 − pⱼt)dt from 0 to 1 over j ≠ i, because its
+    place in the permutation is uniform.
 
     Reference: McKenna & Sheldon 2020, section 3.
     """
@@ -150,7 +150,7 @@ def _spread(noise: AddedNoise) -> float:
 
 
 def _reach(noise: AddedNoise) -> int:
-    """Noise of more is not looked at."""
+    """The largest noise that is considered."""
     return math.ceil(_spread(noise) * (_SCALES if isinstance(noise, DiscreteLaplace) else _SCALES / 4)) + 1
 
 

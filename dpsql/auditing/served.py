@@ -1,4 +1,4 @@
-"""served: one of the audit's databases on a PostgreSQL server, for as long as the audit takes."""
+"""served: one of the audit's databases on a PostgreSQL server, during the audit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +18,15 @@ _CHUNK = 1 << 20
 
 @contextmanager
 def served(datasets: Datasets, file: Path, server: str) -> Iterator[str]:
-    """Copy a database from its file to a new one on a server, which is dropped in the end; gives its URL.
+    """Copy a database from its file to a new one on a server, which is dropped at the end; yields its URL.
 
     Args:
-        datasets: What is audited.
+        datasets: The policy under audit.
         file: The DuckDB file.
-        server: URL of a role that may make databases.
+        server: The URL of a role that may create databases.
 
     Raises:
-        NotAuditable: The server cannot be reached, or does not let it.
+        NotAuditable: The server cannot be reached, or refuses it.
     """
     name = f"{file.parent.name}-{file.stem}"
     try:
