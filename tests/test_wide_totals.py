@@ -563,6 +563,15 @@ def test_each_arm_of_a_union_has_its_own_interval(many: Policy, make_engine: Mak
     assert all(more > 1.5 * less for more, less in shown.values())
 
 
+def test_explain_says_which_release_measures_what_bounds_drop(make_engine: MakeEngine, many: Policy) -> None:
+    session = Session(make_engine(many), "ana")
+    (statement,) = session.parse(f"EXPLAIN {BY_KIND}")
+    lines = [str(row[0]) for row in session.execute(statement).rows]
+    at = lines.index("  measures how much the bounds drop (wide_share)")
+    assert lines[at - 1].startswith("Release 2: ")
+    assert sum("measures how much" in line for line in lines) == 1
+
+
 def test_the_bounds_that_drop_are_named(many: Policy) -> None:
     query = Planner(many).compile(BY_KIND)
     (total,) = query.wide_totals

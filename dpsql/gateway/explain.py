@@ -264,6 +264,8 @@ def _error_text(column: OutputColumn) -> str:
 def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -> list[str]:
     schema = ", enforced by the schema" if planned.contribution.one_row else ""
     lines = [f"Release {number}: {contribution_text(query, planned)}{schema}"]
+    if planned.key in {query.releases[total.wide].key for total in query.wide_totals}:
+        lines.append("  measures how much the bounds drop (wide_share)")
     if planned.profiled is not None:
         lines.append(f"  bounds chosen by profile {planned.profiled.profile}: {planned.profiled.why}")
     if planned.form is not None:
