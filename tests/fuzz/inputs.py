@@ -30,9 +30,9 @@ from dpsql.wire.messages.frontend import (
 )
 from tests.fixtures.load import load
 from tests.policy.test_policy_load import GROUPS, SMALL
+from tests.shop import POLICY as CAPPED
 from tests.strategies.world import POLICY
 from tests.test_responses import POLICY as RESPONSES
-from tests.test_wide_totals import POLICY as CAPPED
 from tests.wire.catalog.shops import SHOP
 from tests.world import WIDE_POLICY
 
