@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis.strategies import floats
 
 import dpsql
-from dpsql.compiler.aggregates.base import margin_text
 from dpsql.gateway.confidence_intervals import ConfidenceInterval, NoisyRows
 from dpsql.gateway.notices import value_text
 
@@ -113,31 +110,3 @@ def test_a_number_has_the_places_that_its_interval_is_worth(
     value: float, interval: ConfidenceInterval, text: str
 ) -> None:
     assert value_text(value, interval) == text
-
-
-def test_margins_are_rounded_up() -> None:
-    margins = (79.0, 5.0, 100.0, 101.0, 0.3101, 0.31, 0.07, 1.01, 99.2, 5893.4, 2.5824793e10, 1e-7, 0.0, math.inf)
-    assert [margin_text(margin) for margin in margins] == [
-        *(
-            "79",
-            "5",
-            "100",
-            "110",
-            "0.32",
-            "0.31",
-            "0.070",
-            "1.1",
-            "100",
-            "5,900",
-            "26,000,000,000",
-            "0.00000010",
-            "0",
-            "∞",
-        )
-    ]
-
-
-@given(margin=floats(1e-12, 1e15))
-def test_what_is_said_of_a_margin_covers_it(margin: float) -> None:
-    told = float(margin_text(margin).replace(",", ""))
-    assert margin * (1 - 1e-8) <= told <= margin * 1.1 * (1 + 1e-8)

@@ -29,7 +29,7 @@ class Background(Generic[T]):
         self._found: T | None = None
 
     def latest(self) -> T | None:
-        """Return what was found last, and have it asked again if that is long ago; None before the first answer."""
+        """Return the last result, and start a new run if the last one is too old; None before the first result."""
         with self._lock:
             if not self._running and (self._begun is None or self._clock() - self._begun > self._seconds):
                 self._running, self._begun = True, self._clock()

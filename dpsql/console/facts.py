@@ -25,10 +25,10 @@ from dpsql.policy.profile import Profile
 from dpsql.privacy.accounting import Limit
 
 DAYS = 30
-"""So many days are drawn, and added up for each user."""
+"""The number of days that are drawn, and summed for each user."""
 
 CHANGES = 20
-"""So many of the owner's changes are shown, the last ones."""
+"""The number of the owner's last changes that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class TableDrop:
         table: The table.
         bound: The bound, by its key in the policy: "max_rows = 5".
         grouping: The rows of a unit that it bounds: "in all", "in one icd".
-        share: Which part of the table's rows it drops.
+        share: The share of the table's rows that it drops.
         margin: Half the width of the 95 % interval of the share.
     """
 
@@ -207,10 +207,10 @@ class Gatherer:
         self._history = SpendingHistory()
 
     def gather(self, search: Search) -> PageFacts:
-        """Return the facts, with the queries that are asked for.
+        """Return the facts, with the queries that match the search.
 
         Raises:
-            Error: The ledger cannot be read, or holds what does not go with the policy.
+            Error: The ledger cannot be read, or contradicts the policy.
         """
         trouble = None
         try:
@@ -330,7 +330,7 @@ def _holdings(ledger: LedgerView, policy: Policy, cap: BudgetStatus) -> Iterator
 
 
 def _budget(ledger: LedgerView, user: str, policy: Policy) -> BudgetStatus | str:
-    """A user's budget; or why there is none: the policy lacks the user's role or group."""
+    """A user's budget, or the reason why there is none: the policy lacks the user's role or group."""
     try:
         return ledger.budget(user, policy)
     except (PolicyViolation, InvalidParameter) as error:

@@ -1,6 +1,6 @@
-"""health: how ledger, engine and gateway are, as values; and the gateway's counters, asked over HTTP.
+"""health: the health of ledger, engine and gateway; reads the gateway's metrics over HTTP.
 
-They are asked of the port that `dpsql serve --metrics-port` names.
+The port is that of `dpsql serve --metrics-port`.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class GatewayHealth:
 
 
 async def ask_gateway(host: str, port: int, dataset: str) -> GatewayHealth:
-    """Return what a gateway says of a dataset; one that does not answer soon is not ready."""
+    """Return a gateway's health for a dataset; `ready` is None if it does not answer within three seconds."""
     place = f"{host}:{port}"
     try:
         async with asyncio.timeout(_SECONDS):
@@ -103,7 +103,7 @@ async def _answer(host: str, port: int) -> bytes:
 
 
 def read_metrics(place: str, dataset: str, text: str) -> GatewayHealth:
-    """Return the health of a gateway from its metrics of a dataset; other texts give none."""
+    """Return a gateway's health for a dataset from its metrics; `ready` is None if the text has no metrics."""
     statements, sessions, accepting = 0, 0, False
     refusals: dict[str, int] = {}
     try:

@@ -25,7 +25,7 @@ class Password:
     """The owner's password.
 
     Args:
-        password: What it is; not empty.
+        password: The password; not empty.
     """
 
     def __init__(self, password: str) -> None:
@@ -45,10 +45,10 @@ class _Session:
 
 
 class Sessions:
-    """Who is logged in.
+    """The sessions of the owner.
 
     Args:
-        clock: Seconds from some moment on.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,7 +59,7 @@ class Sessions:
         return len(self._known)
 
     def begin(self) -> str:
-        """Return the token of a new session; the oldest one ends where there are too many."""
+        """Return the token of a new session; if there are too many, the least recently used one ends."""
         token, now = secrets.token_urlsafe(_TOKEN_BYTES), self._clock()
         if len(self._known) >= _SESSIONS:
             del self._known[min(self._known, key=lambda known: self._known[known].seen)]

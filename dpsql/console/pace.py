@@ -1,4 +1,4 @@
-"""pace: when a budget is gone if what follows costs what the last days cost; an estimate, and no gate."""
+"""pace: estimates when a budget is exhausted at the pace of the last days; it limits nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dpsql.ledger import BudgetStatus
 from dpsql.privacy.accounting import Accountant, Spent
 
 WEEK = 7
-"""Days that tell the pace."""
+"""The number of days that the pace is measured over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def pace(status: BudgetStatus, days: Mapping[date, Day], today: date) -> Pace:
     Args:
         status: The budget.
         days: The charges to it on each day.
-        today: The present day, which counts as a whole one.
+        today: The current day, which counts as a whole day.
     """
     recent, span = Spent.zero(), max(1, min(WEEK, (today - min(days, default=today)).days + 1))
     for day, paid in days.items():
@@ -50,7 +50,7 @@ def pace(status: BudgetStatus, days: Mapping[date, Day], today: date) -> Pace:
 
 
 def _lasts(status: BudgetStatus, recent: Spent) -> float:
-    """How many times what was spent of late still fits."""
+    """Return how many times the recent spending still fits."""
     limit, spent = status.limit, status.spent
     fits = _times(limit.capacity, limit.total(spent), limit.total(recent))
     if limit.accountant is Accountant.ZCDP and spent.pure_epsilon is not None and recent.pure_epsilon is not None:

@@ -18,10 +18,10 @@ from dpsql.ledger import BoundDrop
 from dpsql.privacy.accounting import Limit, Spent, asked_epsilon
 
 ON_A_PAGE: Final = 25
-"""So many queries are shown at a time."""
+"""The number of queries on a page."""
 
 _MOST_SERVED: Final = 10
-"""Other queries that are shown of each."""
+"""The most other queries that are shown per query."""
 
 _EXAMPLE: Final = "/?user=ana&day=2026-01-31&find=visits&sort=dearest&page=2"
 _PAGE: Final = re.compile("[1-9][0-9]{0,5}")
@@ -52,7 +52,7 @@ class Search:
         return any(each is not None for each in (self.user, self.day, self.find))
 
     def address(self) -> str:
-        """Where it is shown."""
+        """The address of its results."""
         told = {"user": self.user, "day": self.day and self.day.isoformat(), "find": self.find}
         told |= {
             "sort": None if self.sort == "newest" else self.sort,
@@ -154,12 +154,12 @@ class AskedQuery:
 
     @property
     def part(self) -> Fraction:
-        """Which part of the user's budget it took."""
+        """The share of the user's budget that it cost."""
         return part(self.limit, self.spent)
 
 
 def part(limit: Limit, spent: Spent) -> Fraction:
-    """The part of a limit that was spent; 0 where it has no price in the limit's currency."""
+    """The share of a limit that was spent; 0 if the spending has no price in the limit's currency."""
     return (limit.total(spent) or Fraction(0)) / limit.capacity
 
 
@@ -168,16 +168,16 @@ SORTS: Final[Mapping[str, Callable[[AskedQuery], tuple[Fraction, int]]]] = {
     "dearest": lambda asked: (asked.part, asked.charges[0].number),
     "often": lambda asked: (Fraction(len(asked.charges) + asked.again), asked.charges[0].number),
 }
-"""What queries may be sorted by, the greatest first."""
+"""The orders of queries, largest first."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A page of what was asked for.
+    """A page of the queries found.
 
     Attributes:
-        questions: The queries on it.
-        count: How many there are on all pages.
+        questions: The queries on the page.
+        count: The number of queries on all pages.
     """
 
     questions: Sequence[AskedQuery]
@@ -185,12 +185,12 @@ class Found:
 
     @property
     def pages(self) -> int:
-        """How many pages there are; one at least."""
+        """The number of pages, at least one."""
         return max(1, -(-self.count // ON_A_PAGE))
 
 
 def find(paid: Sequence[tuple[Paid, int]], search: Search, limits: Mapping[str, Limit], cap: Limit) -> Found:
-    """Find the queries that are asked for, and of these the page that is; the arguments are those of `questions`."""
+    """Return the requested page of the queries that match; the arguments are those of `questions`."""
     found = questions(paid, search, limits, cap)
     first = (search.page - 1) * ON_A_PAGE
     return Found(found[first : first + ON_A_PAGE], len(found))

@@ -75,11 +75,11 @@ class Site:
     """The console's answers: an ASGI application.
 
     Args:
-        sources: Where the page's contents come from.
-        password: The owner's.
-        names: The hosts that requests may name.
-        secure: Whether browsers reach it by TLS.
-        throttle: How long a wrong password waits.
+        sources: The sources of the page's content.
+        password: The owner's password.
+        names: The host names that requests may use.
+        secure: Whether browsers connect by TLS.
+        throttle: The delays of wrong passwords.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ def _sentence(status: HTTPStatus, text: str) -> Response:
 
 
 def _host(named: str) -> str | None:
-    """The host of a Host header without its port, which may be another one where a container's is mapped."""
+    """The host of a Host header without its port, which differs if a container's port is mapped."""
     found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?", named.lower())
     return None if found is None else found[1]
 
 
 async def _field(request: Request, name: str) -> str:
-    """A field of the form that was sent, nothing if it is not there once; Starlette needs a further package for it."""
+    """A field of the submitted form; empty unless it occurs once. Starlette needs another package for forms."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         return ""
     try:

@@ -22,26 +22,26 @@ from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event
 
 OWNER: Final = ""
-"""Stands for the data owner, whose looks are charged to the cap alone, among the users of a day."""
+"""The user name that stands for the data owner, whose reads are charged to the cap alone."""
 _MOST_SERVED: Final = 10
-"""Other queries that are kept of each charge, the newest; of each the beginning."""
+"""The most other queries that are kept per charge: the newest ones, each cut to its beginning."""
 _BEGINNING: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What was charged to a budget on one day, by the calendar of UTC.
+    """The charges to a budget on one day in UTC.
 
     Attributes:
-        charges: For how many queries.
-        spent: What they cost together.
+        charges: The number of charges.
+        spent: Their total cost.
     """
 
     charges: int
     spent: Spent
 
     def merge(self, more: "Day") -> "Day":
-        """Both together."""
+        """The sum of both."""
         return Day(self.charges + more.charges, self.spent.merge(more.spent))
 
 
@@ -53,10 +53,10 @@ class Served:
     """Another query of the same user that was answered from releases of a charge, alone or with others.
 
     Attributes:
-        at: When it was answered last.
+        at: The time of its last answer.
         sql: The beginning of the query.
-        releases: Numbers of these releases.
-        answers: How often it was answered from them.
+        releases: The numbers of these releases.
+        answers: The number of answers from them.
     """
 
     at: datetime
@@ -70,16 +70,16 @@ class Paid:
     """A charge to a user.
 
     Attributes:
-        number: Number of its record.
-        at: When.
-        user: Who was charged.
-        dataset: For which dataset.
+        number: The number of its record.
+        at: The time.
+        user: The charged user.
+        dataset: The dataset.
         sql: The query.
-        spent: What the user's budget paid.
-        fresh: What the cap paid: the part that was made for this charge, and is not another user's release.
-        releases: Numbers of its releases.
-        dropped: What bounds dropped of its answer, where that was told.
-        combined: Numbers of the earlier releases that its answer is also made of.
+        spent: The cost for the user's budget.
+        fresh: The cost for the cap, which excludes copies of other users' releases.
+        releases: The numbers of its releases.
+        dropped: The shares of its answer that bounds dropped, if they were measured.
+        combined: The numbers of earlier releases that its answer also uses.
         served: The newest other queries that were answered from its releases, oldest first.
     """
 
@@ -113,11 +113,11 @@ class HistoryReading:
     older: int
 
     def by_day(self, budgets: Iterable[int]) -> dict[date, Day]:
-        """What budgets paid together on each day."""
+        """The total charges to some budgets on each day."""
         return self._grouped(budgets, lambda day, user: day)
 
     def by_user(self, budgets: Iterable[int], since: date) -> dict[str, Day]:
-        """What budgets paid together for each user from a day on."""
+        """The total charges to some budgets for each user since a day."""
         return self._grouped(budgets, lambda day, user: user if day >= since else None)
 
     def _grouped(self, budgets: Iterable[int], group: Callable[[date, str], Any]) -> dict[Any, Day]:
@@ -164,7 +164,7 @@ class SpendingHistory:
         self._characters = 0
 
     def read(self, ledger: LedgerView) -> HistoryReading:
-        """Read the records that came since, and return all that is known."""
+        """Read the new records, and return the whole history."""
         with self._lock:
             is_all = self._follow(ledger)
             days = {budget: dict(paid) for budget, paid in self._days.items()}
@@ -172,7 +172,7 @@ class SpendingHistory:
             return HistoryReading(days, paid, is_all, self._older)
 
     def _follow(self, ledger: LedgerView) -> bool:
-        """Read the records that came since; return whether these were all."""
+        """Read the new records; return whether all were read in time."""
         until = self._clock() + self._seconds
         records = ledger.export(self._last - 1 if self._last else None)
         if self._last and next(records, {}).get("hash") != self._head:
@@ -215,7 +215,7 @@ class SpendingHistory:
                 self._paid[number] = replace(paid, served=_with(paid.served, Served(at, _begun(sql), tuple(used), 1)))
 
     def _keep(self, paid: Paid) -> None:
-        """Keep a charge, and forget the oldest where there is too much."""
+        """Keep a charge, and drop the oldest ones above the limits."""
         self._paid[paid.number] = paid
         self._payer |= dict.fromkeys(paid.releases, paid.number)
         self._characters += len(paid.sql)

@@ -1,5 +1,6 @@
 """The price is split so that the error that is seen is least: what weighs how much, and that it pays."""
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
-from dpsql.compiler.aggregates.base import Estimate, error_weights
+from dpsql.compiler.aggregates.base import Estimate, error_weights, margin_text
 from dpsql.compiler.aggregates.boolean import BooleanEstimate
 from dpsql.compiler.aggregates.count import CountEstimate
 from dpsql.compiler.aggregates.quantile import QuantileEstimate
@@ -190,3 +191,21 @@ def test_the_error_that_is_seen_is_less_than_with_equal_shares(
     )
     equal = seen(planner.compile(sql).releases[0])
     assert best < 0.95 * equal
+
+
+@pytest.mark.parametrize(
+    ("margin", "told"),
+    [
+        *((79.0, "79"), (5.0, "5"), (100.0, "100"), (101.0, "110"), (0.3101, "0.32"), (0.31, "0.31"), (0.07, "0.070")),
+        *((1.01, "1.1"), (99.2, "100"), (5893.4, "5,900"), (2.5824793e10, "26,000,000,000"), (1e-7, "0.00000010")),
+        *((0.0, "0"), (math.inf, "∞")),
+    ],
+)
+def test_margins_are_rounded_up(margin: float, told: str) -> None:
+    assert margin_text(margin) == told
+
+
+@given(margin=st.floats(1e-12, 1e15))
+def test_what_is_said_of_a_margin_covers_it(margin: float) -> None:
+    told = float(margin_text(margin).replace(",", ""))
+    assert margin * (1 - 1e-8) <= told <= margin * 1.1 * (1 + 1e-8)
