@@ -91,7 +91,7 @@ class Calls(Operations, ABC):
         return Typed(f"unnest({applied.sql})", applied.kind) if is_set else applied
 
     def listed(self, node: exp.Expr, scope: NameScope) -> Typed:
-        """What a function in FROM gives, as a list of rows; its type is that of one row."""
+        """The result of a function in FROM, as a list of rows; its type is that of one row."""
         call = call_of(node)
         known = () if call is None else functions().get(call.name, ())
         if call is not None and known and known[0].manner in (None, "setof"):
@@ -254,7 +254,7 @@ class Calls(Operations, ABC):
         return Typed(f"catalog_join([{', '.join([*parts, quote('}')])}], '', NULL)", named("json"))
 
     def _json_text(self, arg: Typed) -> str:
-        """A value as JSON; one that is JSON stays what it is."""
+        """A value as JSON text; JSON values are unchanged."""
         if arg.kind.name in ("json", "jsonb"):
             return f"coalesce({arg.sql}, 'null')"
         value = self.as_text(arg) if arg.kind.name in OID_TYPES else arg.sql  # an OID is no number there
@@ -276,7 +276,7 @@ class Calls(Operations, ABC):
             return Typed(f"count(*){behind}", INT8)
         lone = call.args[0] if len(call.args) == 1 and not call.distinct else None
         if call.name == "count" and isinstance(lone, exp.Column) and isinstance(lone.this, exp.Star):
-            # Rows of an entry of FROM, those aside that an outer join has made of NULLs.
+            # The rows of an entry of FROM, without those that an outer join fills with NULLs.
             there = " OR ".join(f"{column.sql} IS NOT NULL" for column in scope.star(lone))
             return Typed(f"count(CASE WHEN {there} THEN 1 END){behind}", INT8)
         function, args = self._chosen(call, known, scope)
@@ -315,7 +315,7 @@ def order_key(sql: str, order: exp.Expr) -> str:
 
 
 def _inside(node: exp.Expr) -> exp.Expr:
-    """What casts are around."""
+    """The expression without the casts around it."""
     while isinstance(node, exp.Cast):
         node = node.this
     return node

@@ -1,4 +1,4 @@
-"""casts: expressions in DuckDB's SQL, each with its PostgreSQL type, and what casts do to them."""
+"""casts: expressions in DuckDB's SQL with their PostgreSQL types, and their casts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from dpsql.catalog.session import CatalogSession
 from dpsql.errors import DatatypeMismatch, LimitExceeded
 
 MAX_WRITTEN: Final = 10_000_000
-"""Characters of SQL that are written for one query: what stands in several places makes much of a short query."""
+"""The most characters of SQL for one query; a short query can become long if parts are repeated."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TranslationContext:
     written: int = 0
 
     def fresh(self, letter: str) -> str:
-        """A name that nothing else has."""
+        """A new name, unique in the query."""
         self.count += 1
         return f"{letter}{self.count}"
 
@@ -118,7 +118,7 @@ class Casts:
 
     def _cast(self, typed: Typed, kind: Kind) -> str:
         source = typed.kind
-        # Values stored alike are not the same where "char" has one character of them.
+        # Equal storage is not enough for "char", which has one character only.
         if source == kind or (source.storage == kind.storage and (kind.name != "char" or not source.is_text)):
             return typed.sql
         if kind.is_array and source.is_text:

@@ -1,4 +1,4 @@
-"""catalog: one role's relations, asked by sessions, and which queries are the catalog's.
+"""catalog: the catalog of each role, and which queries it answers.
 
 The catalog answers queries over its own relations. It also answers queries over no relation that need functions,
 arrays, JSON or bytes that the compiler of private queries does not have.
@@ -160,12 +160,12 @@ def _is_own(node: exp.Expr) -> bool:
 
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
-"""Storages of which the engine gives the very values; a text may be a number that only became one."""
+"""Storages whose values the engine returns unchanged; a text column may return numbers."""
 _ENDLESS: Final = frozenset({"DATE", "TIMESTAMP"})
 
 
 class Catalogs:
-    """The catalogs of the policies that are served, each made when it is first asked for.
+    """The catalogs of the served policies, each made at its first use.
 
     Args:
         engines: The policies' engines by database name.
@@ -225,7 +225,7 @@ class RoleCatalog:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The rows, and what names mean in them."""
+        """The rows, in which names are resolved."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = Snapshot(self._objects)
@@ -233,7 +233,7 @@ class RoleCatalog:
 
     @property
     def engine(self) -> CatalogEngine:
-        """What runs queries over the rows."""
+        """The engine that runs queries over the rows."""
         snapshot = self.snapshot
         with self._lock:
             if self._engine is None:
@@ -335,7 +335,7 @@ class PolicyCatalogProvider:
     def _shown(
         self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: TranslationContext
     ) -> Sequence[tuple[object, ...]]:
-        """The rows as clients see them: most are what the engine gave."""
+        """The rows as clients see them; most are unchanged."""
         kinds = [column.kind for column in columns]
         if all(_is_shown(rows, place, kind) for place, kind in enumerate(kinds)):
             return rows
@@ -360,17 +360,16 @@ class PolicyCatalogProvider:
 
 
 def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
-    """Whether a column's values are what the engine gave."""
+    """Whether a column's values are shown unchanged."""
     if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name in ("interval", "timestamptz"):
         return False
     return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
 
 
 def _fetched(rendered: Rendered) -> str:
-    """The query without what Python would take for something else.
+    """The query, changed for values that Python does not have.
 
-    An interval becomes a text, for months are no number of days; an infinite date or moment, for which Python has no
-    value, is refused.
+    An interval becomes a text, because months are no number of days. An infinite date or timestamp is refused.
     """
     storages = {column.kind.storage.removesuffix("[]") for column in rendered.columns}
     if storages.isdisjoint({"INTERVAL", *_ENDLESS}):

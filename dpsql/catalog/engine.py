@@ -262,7 +262,7 @@ def _no_setting(name: str | None) -> None:
 
 
 def _no_change(name: str | None) -> None:
-    """set_config of a row: a query without rows, as pg_dump sends it where it looks for a setting, changes nothing."""
+    """Refuse set_config for a row; a query without rows, as pg_dump sends it, changes nothing and is allowed."""
     raise UnsupportedQuery("set_config takes constants", hint=f"SELECT set_config('{name}', '…', false)")
 
 

@@ -1,4 +1,4 @@
-"""kinds: the types of pg_type, how DuckDB stores their values, and which of them one expression takes for another."""
+"""kinds: the types of pg_type, their storage in DuckDB, and implicit conversions between them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _STORAGE: Final = {
     **{"float8": "DOUBLE", "numeric": f"DECIMAL(38, {STORED_SCALE})", "bytea": "BLOB", "date": "DATE", "time": "TIME"},
     **{"timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMP", "interval": "INTERVAL"},
 }
-"""A timestamptz is stored in UTC; what is not here is stored as text."""
+"""A timestamptz is stored in UTC; other types are stored as text."""
 NUMBERS: Final = ("int2", "int4", "int8", "numeric", "float4", "float8")
 """Each is cast implicitly to those behind it."""
 INTEGERS: Final = NUMBERS[:3]
@@ -32,7 +32,7 @@ _SQL_TYPES: Final = {
     **{one.oid: one for one in SqlType if not (one.is_array or one.is_text or one in (SqlType.UUID, SqlType.UNKNOWN))},
     **{26: SqlType.BIGINT, 3802: SqlType.JSON},  # oid, jsonb
 }
-"""By the OID of the type; what is not here goes over the wire as text."""
+"""By the OID of the type; other types are sent as text."""
 
 Fact = Mapping[str, str | None]
 
@@ -98,7 +98,7 @@ class Kind:
 
     @property
     def sql_type(self) -> SqlType:
-        """What the rest of dpsql takes it for."""
+        """Its type in the rest of dpsql."""
         plain = _SQL_TYPES.get(kind_of(self.element).oid if self.is_array else self.oid, SqlType.TEXT)
         return plain.array if self.is_array else plain
 
@@ -223,7 +223,7 @@ def comparable(left: Kind, right: Kind) -> bool:
 
 
 def implicit(source: Kind, kind: Kind) -> bool:
-    """True if a function's argument of one type may be given where another is asked for."""
+    """Whether an argument of one type can be passed for a parameter of another."""
     if source in (kind, UNKNOWN) or (source.is_text and (kind.is_text or kind.name in REG_TYPES)):
         return True
     if source.is_array and kind.is_array:

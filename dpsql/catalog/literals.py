@@ -170,5 +170,5 @@ def _json_text(value: Any) -> str:
 
 
 def json_type(text: str) -> str:
-    """What a JSON value is: object, array, number, string, boolean or null."""
+    """The kind of a JSON value: object, array, number, string, boolean or null."""
     return _JSON_TYPES.get(type(_loaded(text)), "number")

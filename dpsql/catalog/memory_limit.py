@@ -13,13 +13,13 @@ from dpsql.catalog.snapshot import quote_identifier
 from dpsql.errors import InvalidParameter, LimitExceeded
 
 MOST: Final = 64 * 2**20
-"""Characters that the functions and the rows of one query may have together."""
+"""The most characters of the rows and of function results of one query."""
 _ELEMENT: Final = 16
-"""What an element of a list takes beside its text."""
+"""The characters that an element of a list counts in addition to its text."""
 
 
 class MemoryLimit(threading.local):
-    """What the query that this thread runs may still make: DuckDB, with one thread, computes in the caller's."""
+    """The memory that is left for this thread's query; DuckDB with one thread runs in the caller's."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -29,10 +29,10 @@ class MemoryLimit(threading.local):
         self._left = MOST
 
     def check(self, size: int) -> None:
-        """Refuse what there is no memory for.
+        """Check that a size is left.
 
         Raises:
-            LimitExceeded: There is none.
+            LimitExceeded: It is not.
         """
         if size > self._left:
             raise LimitExceeded(
@@ -40,10 +40,10 @@ class MemoryLimit(threading.local):
             )
 
     def take(self, size: int) -> None:
-        """Count what was made.
+        """Take a size from the memory that is left.
 
         Raises:
-            LimitExceeded: It was too much.
+            LimitExceeded: Less is left.
         """
         self.check(size)
         self._left -= size

@@ -170,7 +170,7 @@ class PolicyObjects:
         return list(dict.fromkeys((*names, *table.within_unit)))
 
     def _primary(self, table: Table) -> tuple[str, ...]:
-        """The columns that are unique: the unit key where a unit has one row, else what another table leads to."""
+        """The primary key: the unit key if a unit has one row, else the columns that another table refers to."""
         if table.unit_key is not None and table.rows_per_unit == 1:
             return (table.unit_key,)
         ways = (via for child in self._policy.tables if child.name in self._role.tables for via in child.unit_via)
@@ -324,7 +324,7 @@ def _attribute(relation: int, number: int, column: ShownColumn, not_null: bool) 
 
 
 def _depends(dependent: tuple[int, int], on: tuple[int, ...], kind: str) -> Row:
-    """What depends on what, each with the OIDs of its relation and of itself, and a column's number."""
+    """A row of pg_depend; each side has the OIDs of its relation and of itself, and a column number."""
     names = ("refclassid", "refobjid", "refobjsubid")
     return {"classid": dependent[0], "objid": dependent[1], "deptype": kind, **dict(zip(names, on, strict=False))}
 

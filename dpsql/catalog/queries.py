@@ -39,7 +39,7 @@ _SYSTEM_COLUMNS: Final = (
     *(Out(column, named("xid"), "'1'") for column in ("xmin", "xmax")),
     *(Out(column, named("cid"), "'0'") for column in ("cmin", "cmax")),
 )
-"""Columns that every table has and no * shows: nothing here has a place or an age."""
+"""System columns, which * does not show; rows of the catalog have no location and no age."""
 
 
 def system_relation(parts: Sequence[str]) -> Relation | None:
@@ -302,7 +302,7 @@ class Queries(Expressions):
         return rowset(self.statement, relation, rows or ())
 
     def _view(self, relation: Relation, view: exp.Expr) -> str:
-        """A view's columns by name, with the types that they have in PostgreSQL; what it leaves out is NULL."""
+        """A view's columns by name, with PostgreSQL's types; missing columns are NULL."""
         rendered = self.query(view, None)
         by_name = {column.name: column for column in rendered.columns}
         items = []
@@ -313,7 +313,7 @@ class Queries(Expressions):
         return f"(SELECT {', '.join(items)} FROM ({rendered.sql}))"
 
     def _bound(self, sql: str, columns: Sequence[Out], alias: "_Alias", scope: NameScope) -> str:
-        """Give an entry of FROM its inner name, and note what its columns are called."""
+        """Give an entry of FROM an inner name, and note the names of its columns."""
         inner = self.statement.fresh("t")
         outs = tuple(replace(column, sql=f"{inner}.{column.sql}") for column in _renamed(columns, alias.columns))
         scope.bindings.append(Binding(((alias.name or inner,),), outs))

@@ -1,4 +1,4 @@
-"""reading: a query as the parser's tree, of nodes and parts that are known here, with one node for what means the same.
+"""reading: parses a query into a tree of known nodes, with one node for each meaning.
 
 Rule: what has no entry here is refused; nothing is skipped and nothing is guessed.
 """
@@ -16,11 +16,11 @@ from dpsql.errors import Error, InvalidSyntax
 
 _KEPT: Final = 128
 _MAX_KEPT: Final = 5_000
-"""So many trees are kept, of texts of so many characters at most."""
+"""The number of trees that are kept, and the longest text of a kept tree."""
 _TEXT: Final = "text"
-"""In the meta of a tree's root: what it was read from."""
+"""The key of a tree's text in the meta of its root."""
 AROUND: Final = ("with_", "order", "limit", "offset")
-"""What may stand around a query."""
+"""The clauses that can surround a query."""
 SIGNS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     **{exp.EQ: ("=",), exp.NEQ: ("<>", "!="), exp.LT: ("<",), exp.GT: (">",), exp.LTE: ("<=",), exp.GTE: (">=",)},
     **{exp.Add: ("+",), exp.Sub: ("-",), exp.Mul: ("*",), exp.Div: ("/",), exp.Mod: ("%",), exp.Pow: ("^",)},
@@ -160,7 +160,7 @@ def _before(node: exp.Expr, part: exp.Expr, words: Sequence[str]) -> int | None:
     )
 
 
-# What means the same
+# Nodes with one meaning
 
 
 def _negative(node: exp.Neg) -> exp.Expr:
@@ -276,7 +276,7 @@ class CatalogCall:
 
     @property
     def is_plain(self) -> bool:
-        """False with what only aggregates and window functions take."""
+        """Whether it has no clause of aggregates or window functions."""
         return not (self.distinct or self.order or self.filter is not None or self.over is not None)
 
 

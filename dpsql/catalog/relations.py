@@ -70,7 +70,7 @@ def system_relations() -> Mapping[tuple[str, str], Relation]:
 
 
 def _emptiest(kind: Kind, not_null: bool) -> Value:
-    """What a column has where nothing is known: NULL, if it may be."""
+    """The value of a column about which nothing is known: NULL, if the column allows it."""
     if not not_null or kind.category in "DTUZ":
         return None if kind.name != "char" else ""
     if kind.is_array:
@@ -80,7 +80,7 @@ def _emptiest(kind: Kind, not_null: bool) -> Value:
 
 @cache
 def _views() -> Mapping[str, str]:
-    """The queries of views.sql by schema and name, and the parts that they are made of."""
+    """The queries of views.sql by schema and name, and the parts that they include."""
     found: dict[str, str] = {}
     text = files("dpsql.catalog").joinpath("views.sql").read_text(encoding="utf-8")
     for match in re.finditer(r"^-- ([a-z_.]+)\n(.*?);$", text, re.S | re.M):

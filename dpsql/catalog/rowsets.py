@@ -52,7 +52,7 @@ def _setting(name: str, value: str) -> Row:
 
 
 def rowset(statement: TranslationContext, relation: Relation, rows: Sequence[Row]) -> str:
-    """Rows as a query; what a row leaves out has its default."""
+    """Rows as a query; missing columns have their defaults."""
     columns = ", ".join(quote_name(one.name) for one in relation.attributes)
     shown = [_row(relation, row) for row in rows]
     if not shown:

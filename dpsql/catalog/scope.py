@@ -1,4 +1,4 @@
-"""scope: what names mean inside a query: the entries of FROM, the queries of WITH, and those around."""
+"""scope: resolves names in a query: the entries of FROM, the queries of WITH, and the outer queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Binding:
-    """An entry of FROM: what it may be called, its columns, and columns that * leaves out."""
+    """An entry of FROM: its names, its columns, and the columns that * omits."""
 
     names: tuple[tuple[str, ...], ...]
     columns: tuple[Out, ...]

@@ -18,7 +18,7 @@ _FACTS: Final = {
     "session_replication_role": "origin",
     "wal_level": "replica",
 }
-"""Settings of PostgreSQL that clients look up and that say nothing here."""
+"""Settings of PostgreSQL that clients read and that have no effect here."""
 
 
 @dataclass(frozen=True)

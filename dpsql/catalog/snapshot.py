@@ -1,4 +1,4 @@
-"""snapshot: all rows of pg_catalog that a role sees, PostgreSQL's own and the policy's, and what names mean in them."""
+"""snapshot: all rows of pg_catalog that a role sees, PostgreSQL's own and the policy's, and how names resolve."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _NAMED: Final = {
     **{"collation": ("pg_collation", "coll"), "opclass": ("pg_opclass", "opc"), "opfamily": ("pg_opfamily", "opf")},
     **{"ts_parser": ("pg_ts_parser", "prs")},
 }
-"""What has a schema and a name: its relation, and how the columns of that begin."""
+"""Kinds of objects with a schema and a name: their relation, and the prefix of its columns."""
 _FUNCTIONS: Final = ("regproc", "regprocedure")
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([A-Za-z_\u0080-\uffff][\w$]*))\s*(\.|$)')
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -131,7 +131,7 @@ class Snapshot:
         return next((index[schema, parts[-1]] for schema in schemas if (schema, parts[-1]) in index), None)
 
     def oid_of(self, kind: str, text: str, path: str) -> int:
-        """What a text means as a value of a reg type.
+        """The OID of a text as a value of a reg type.
 
         Raises:
             UndefinedTable: There is no such relation.
@@ -210,7 +210,7 @@ class Snapshot:
         return {name: {_int(row[key]): row for row in self.rows.get(name, ())} for name, key in keys.items()}
 
     def _row(self, relation: str, oid: int | None) -> Row:
-        """The row of an OID; an empty one where there is none."""
+        """The row of an OID; an empty row if there is none."""
         return self._by_oid[relation].get(oid or 0, {})
 
     # Functions of the catalog
@@ -341,7 +341,7 @@ def _static(name: str) -> tuple[Row, ...]:
 
 
 def _completed(name: str) -> Callable[[Row], Row]:
-    """Return a function that fills in what a row of a relation leaves out."""
+    """Return a function that adds the missing columns of a relation's row."""
     defaults = {one.name: one.default for one in system_relations()["pg_catalog", name].attributes}
 
     def complete(row: Row) -> Row:
@@ -352,7 +352,7 @@ def _completed(name: str) -> Callable[[Row], Row]:
 
 
 def _attribute_facts(type_oid: int) -> Row:
-    """What a column has of its type."""
+    """The facts of a column that depend on its type."""
     row = _type_facts().get(type_oid)
     if row is None:
         return {"attlen": -1, "attalign": "d", "attstorage": "x"}
