@@ -142,7 +142,7 @@ class Dialect(ABC):
             UnsupportedQuery: Only post-processing computes this function.
         """
         if call.function not in self.functions:
-            raise _only_above("JSON")
+            raise _only_above("JSON or a subscript")
         return self.functions[call.function]
 
     @abstractmethod

@@ -58,6 +58,8 @@ _JSON = {
     "json_string": Spelling("CAST(to_json({0}) AS VARCHAR)"),
     "json_key": Spelling("CASE WHEN {0} IS NULL THEN error('null value not allowed for object key') ELSE {0} END"),
     "json_joined": Spelling("({all})", joiner=" || "),
+    # An element that is an array is none of an array of two dimensions.
+    "array_element": Spelling("CASE WHEN json_type({0}, {1}) = 'VARCHAR' THEN json_extract_string({0}, {1}) END"),
 }
 
 

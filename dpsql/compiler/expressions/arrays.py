@@ -1,11 +1,15 @@
-"""arrays: the items of an array after ANY or ALL: a constructor, a quoted literal or a parameter."""
+"""arrays: elements of arrays, and the items of an array after ANY or ALL: a constructor, a literal or a parameter."""
 
 import re
 
 from sqlglot import exp
 
-from dpsql.compiler.scope.lowering import MAX_PARAMETERS, Lowering, placeholder
-from dpsql.errors import InvalidText, LimitExceeded
+from dpsql.compiler.expressions.casts import cast_to
+from dpsql.compiler.ir.nodes import Call, Expr, Literal
+from dpsql.compiler.ir.walk import as_numeric
+from dpsql.compiler.scope.lowering import MAX_PARAMETERS, Lowering, Method, placeholder
+from dpsql.errors import DatatypeMismatch, InvalidText, LimitExceeded, UnsupportedQuery
+from dpsql.sqltypes import SqlType
 
 MAX_ITEMS = 5_000
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+?))\s*(,|$)', re.S)
@@ -57,3 +61,36 @@ def _read(lowering: Lowering, node: exp.Literal) -> list[str | None]:
         )
         at = match.end() if more else len(inner) + 1
     return found
+
+
+def _element(lowering: Lowering, node: exp.Bracket) -> Expr:
+    """`(array)[2]`, of an array that was released or is public; NULL where there is no such element."""
+    lowering.only(node, "this", "expressions")
+    array = lowering.value(node.this)
+    element = array.type.element
+    (place,) = node.expressions if len(node.expressions) == 1 else (None,)
+    if element is None or not isinstance(place, exp.Literal) or not place.is_int:
+        raise UnsupportedQuery(
+            "a subscript must be a whole number after an array", hint="Write (array)[2].", position=lowering.at(node)
+        )
+    if element is not SqlType.NUMERIC and element not in _READ:
+        raise DatatypeMismatch(
+            f"an element of type {element.value} cannot be read from its array", position=lowering.at(node)
+        )
+    if int(place.this) == 0:
+        return Literal(None, element)
+    path = Literal(f"$[{int(place.this) - 1}]", SqlType.TEXT)
+    text = Call("array_element", (array, path), SqlType.TEXT)
+    if element is SqlType.NUMERIC:
+        return as_numeric(cast_to(lowering, text, SqlType.DOUBLE, node))
+    return cast_to(lowering, text, element, node)
+
+
+_READ = frozenset(
+    {
+        *(SqlType.BOOLEAN, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT, SqlType.REAL, SqlType.DOUBLE),
+        *(SqlType.TEXT, SqlType.VARCHAR, SqlType.DATE, SqlType.TIME, SqlType.TIMESTAMP),
+    }
+)
+"""Types of elements, and numeric, which their texts are read as."""
+METHODS: dict[type[exp.Expr], Method] = {exp.Bracket: _element}

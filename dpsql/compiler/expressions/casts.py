@@ -42,7 +42,7 @@ def _cast(lowering: Lowering, node: exp.Cast) -> Expr:
     if argument.type is SqlType.UNKNOWN:
         named = _named_moment(lowering, argument) if target.is_moment else None
         return lowering.coercion.to(named or argument, target, lowering.at(node))
-    return _cast_to(lowering, argument, target, node)
+    return cast_to(lowering, argument, target, node)
 
 
 _DAYS = {"now": None, "yesterday": -1, "today": 0, "tomorrow": 1}
@@ -103,7 +103,7 @@ def _to_numeric(lowering: Lowering, node: exp.Cast, argument: Expr, numbers: tup
             return Literal(Decimal(argument.value), SqlType.NUMERIC)
         if argument.type in (SqlType.UNKNOWN, SqlType.NUMERIC):
             return lowering.coercion.to(argument, SqlType.NUMERIC, lowering.at(node))
-        return _cast_to(lowering, argument, SqlType.DOUBLE, node)
+        return cast_to(lowering, argument, SqlType.DOUBLE, node)
     precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
     if scale > COMPUTED_SCALE:
         raise UnsupportedQuery(
@@ -116,7 +116,7 @@ def _to_numeric(lowering: Lowering, node: exp.Cast, argument: Expr, numbers: tup
         )
     if argument.type is SqlType.UNKNOWN:
         argument = lowering.coercion.to(argument, SqlType.NUMERIC, lowering.at(node))
-    cast = _cast_to(lowering, argument, SqlType.NUMERIC, node, scale)
+    cast = cast_to(lowering, argument, SqlType.NUMERIC, node, scale)
     if precision == MAX_PRECISION:
         return cast
     limit = Literal(10 ** (precision - scale), SqlType.DOUBLE)
@@ -166,7 +166,12 @@ def _with_fields(lowering: Lowering, node: exp.Cast, unit: exp.Expr, argument: L
         raise
 
 
-def _cast_to(lowering: Lowering, argument: Expr, target: SqlType, node: exp.Expr, scale: int | None = None) -> Expr:
+def cast_to(lowering: Lowering, argument: Expr, target: SqlType, node: exp.Expr, scale: int | None = None) -> Expr:
+    """A value of another type; NULL where it has none.
+
+    Raises:
+        DatatypeMismatch: Values of this type have none of the other.
+    """
     source = argument.type
     if source is target and scale is None:
         return argument
@@ -200,7 +205,7 @@ def printed(lowering: Lowering, value: Expr, node: exp.Expr) -> Expr:
     """A value of any type that prints, as text."""
     if value.type is SqlType.UNKNOWN:
         return lowering.coercion.to(value, SqlType.TEXT, lowering.at(node))
-    return value if value.type.is_text else _cast_to(lowering, value, SqlType.TEXT, node)
+    return value if value.type.is_text else cast_to(lowering, value, SqlType.TEXT, node)
 
 
 def _date(lowering: Lowering, node: exp.Date) -> Expr:

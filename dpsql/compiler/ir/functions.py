@@ -367,8 +367,8 @@ PAIRS = frozenset(
 COLLECTED = frozenset({"string_agg", "array_agg", "json_agg", "json_object_agg"})
 """Aggregates that put all values of a group together; post-processing alone computes them."""
 
-JSON_FUNCTIONS = frozenset({"json_string", "json_key", "json_joined"})
-"""Functions that make JSON; post-processing alone computes them."""
+JSON_FUNCTIONS = frozenset({"json_string", "json_key", "json_joined", "array_element"})
+"""Functions that make JSON, or read arrays, which are kept as JSON; post-processing alone computes them."""
 
 PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 """Aggregates of the value that a part of the rows lies below."""

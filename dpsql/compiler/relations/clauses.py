@@ -9,7 +9,18 @@ from itertools import combinations, product
 
 from sqlglot import exp
 
-from dpsql.compiler.expressions import arithmetic, calls, casts, datetimes, formats, json_values, logic, patterns, texts
+from dpsql.compiler.expressions import (
+    arithmetic,
+    arrays,
+    calls,
+    casts,
+    datetimes,
+    formats,
+    json_values,
+    logic,
+    patterns,
+    texts,
+)
 from dpsql.compiler.expressions.casts import type_name
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Field, Literal, Protected, Status
 from dpsql.compiler.ir.walk import fields_in, windows_in
@@ -145,6 +156,7 @@ METHODS: Mapping[type[exp.Expr], Method] = (
     | patterns.METHODS
     | datetimes.METHODS
     | casts.METHODS
+    | arrays.METHODS
     | group_releases.METHODS
     | subqueries.METHODS
     | {exp.Anonymous: calls.method(CALLED, _BY_NAME)}
@@ -214,7 +226,7 @@ def output_name(node: exp.Expr, sql: str) -> str:
     match node:
         case exp.Column():
             return identifier(node.this)
-        case exp.Paren() | exp.Filter() | exp.Window() | exp.WithinGroup():
+        case exp.Paren() | exp.Filter() | exp.Window() | exp.WithinGroup() | exp.Bracket():
             return output_name(node.this, sql)
         case exp.Subquery():
             return _subquery_name(node.this, sql)

@@ -107,7 +107,6 @@ def called(node: exp.Anonymous | exp.Func) -> str:
 
 _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Array: "an array",
-    exp.Bracket: "a subscript or an array",
     exp.Collate: "COLLATE",
     exp.Distinct: "DISTINCT in a function",
     exp.Dot: "a function with a schema",

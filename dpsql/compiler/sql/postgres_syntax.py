@@ -89,6 +89,8 @@ def tokens_of(sql: str) -> list[Token]:
 class PlainPostgres(Postgres):
     """PostgreSQL's dialect, by the rules of this file."""
 
+    INDEX_OFFSET = 0  # subscripts stay as written: the parser would count only some arrays from 0
+
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
         """The tokens of a text, arranged so that the parser keeps to the rules."""
         tokens = tokens_of(sql)
@@ -118,9 +120,7 @@ class PlainPostgres(Postgres):
 
 
 class CatalogPostgres(PlainPostgres):
-    """PostgreSQL's dialect for catalog queries; subscripts, too, stay as written."""
-
-    INDEX_OFFSET = 0
+    """PostgreSQL's dialect for catalog queries."""
 
     def _arranged(self, tokens: Sequence[Token]) -> list[Token]:
         return _with_catalog_words(tokens)
