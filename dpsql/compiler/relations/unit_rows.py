@@ -30,7 +30,7 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.walk import fields_in, rewrite_expression, windows_in
 from dpsql.compiler.relations.clauses import Clauses, Item
 from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of
-from dpsql.compiler.relations.joins import refuse_unlisted, shows_absence
+from dpsql.compiler.relations.joins import plain_column, refuse_unlisted, shows_absence
 from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import averaged, counted, grouped, partitioned, quantiles, rounded_keys, unordered
@@ -108,8 +108,9 @@ class UnitRows:
 
     def _exact_call(self, status: Protected, call: AggregateCall) -> AggregateCall:
         for part in call.operands:
-            counted = part is call.argument and call.function == "count"
-            if not (counted and status.is_unit_or_null(part)):
+            is_counted = part is call.argument and call.function == "count"
+            is_key = status.is_unit_or_null(part) or (not call.distinct and plain_column(part) in self.scope.hidden)
+            if not (is_counted and is_key):
                 refuse_unlisted(part, self.scope, self.clauses.at(self.node))
         if not FUNCTIONS[call.function].of_one_unit:
             raise UnsupportedQuery(
