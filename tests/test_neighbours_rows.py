@@ -20,9 +20,11 @@ from dpsql.compiler.bounding.steps import (
     RowsOfFew,
     RowsOfMany,
     RowSum,
+    RowValues,
     Totals,
     Units,
     UnitTotal,
+    ValueSampling,
 )
 from dpsql.compiler.ir.nodes import Literal
 from dpsql.compiler.plan.compile import compile_query
@@ -35,7 +37,7 @@ from dpsql.errors import GuaranteeMismatch
 from dpsql.gateway.release import release
 from dpsql.privacy.cost import Adjacency, row_sensitivity
 from dpsql.sqltypes import SqlType
-from tests.compiler.trees import dropped, having, planted, with_sql
+from tests.compiler.trees import dropped, everywhere, having, planted, with_sql
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import CONSTANTS, SETTINGS, Survey
 from tests.test_neighbours import GREEDY, Fault, cases, greedy, release_of, unclamped, without
@@ -233,8 +235,10 @@ def test_cells_are_the_same_whether_few_are_told_apart(each_survey: Survey) -> N
         ("SELECT COUNT(*) FROM visits", {"max_rows": 3}, False),
         ("SELECT note, COUNT(*) FROM visits GROUP BY note", {"max_rows": 3}, False),
         ("SELECT day, COUNT(DISTINCT pid), COUNT(*) FROM visits GROUP BY day", {"max_rows": 3}, False),
-        ("SELECT day, COUNT(DISTINCT note), COUNT(*) FROM visits GROUP BY day", {"max_rows": 3}, False),
-        ("SELECT day, MEDIAN(n) FROM visits GROUP BY day", {"max_rows": 3}, False),
+        ("SELECT day, COUNT(DISTINCT note), COUNT(*) FROM visits GROUP BY day", {"max_rows": 3}, True),
+        ("SELECT day, MEDIAN(n) FROM visits GROUP BY day", {"max_rows": 3}, True),
+        ("SELECT day, MEDIAN(n) FROM visits GROUP BY day", {"max_rows": 4}, False),
+        ("SELECT day, COUNT(DISTINCT UPPER(note)) FROM visits GROUP BY day", {"max_rows": 3}, False),
         ("SELECT kind, COUNT(*) FROM visits WHERE note LIKE '%a%' GROUP BY kind", {"max_rows": 3}, False),
         ("SELECT kind, COUNT(*) FROM visits WHERE n IN (SELECT code FROM kinds) GROUP BY 1", {"max_rows": 3}, False),
         ("SELECT kind, COUNT(*) FROM visits JOIN people USING (pid) GROUP BY kind", {"max_rows": 3}, False),
@@ -255,6 +259,10 @@ OF_FEW = (
         without(r"count\(\*\) > 3\)", "count(*) > 30000)")),
     Fault("units of no more than a group pass for few", "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
         without(r"FROM rows GROUP BY unit HAVING", "FROM rows GROUP BY unit, k0 HAVING")),
+    Fault("distinct values of all count among the few", "SELECT kind, COUNT(DISTINCT n) FROM visits GROUP BY kind",
+        without(r" AND NOT EXISTS \(SELECT 1 FROM many WHERE [^()]*\)")),
+    Fault("ranked values of all count among the few", "SELECT kind, MEDIAN(n) FROM visits GROUP BY kind",
+        without(r" AND NOT EXISTS \(SELECT 1 FROM many WHERE [^()]*\)")),
 )  # fmt: skip
 
 
@@ -264,7 +272,7 @@ def test_faults_in_telling_units_apart_are_caught(survey: Survey, fault: Fault) 
     faulty = with_sql(planned, fault.change(planned.sql))
     assert faulty.sql != planned.sql, f"there is no such guard any more:\n{planned.sql}"
     survey.fill({})
-    survey.memory.execute("INSERT INTO visits (pid, kind) SELECT 0, i % 3 FROM range(9) t(i)")
+    survey.memory.execute("INSERT INTO visits (pid, kind, n) SELECT 0, i % 3, i FROM range(9) t(i)")
     wrong = survey.fetch([planned, faulty])
     survey.memory.execute("DELETE FROM visits")
     right = survey.fetch([planned, faulty])
@@ -301,6 +309,32 @@ def test_a_plan_whose_units_are_told_apart_wrongly_is_not_run(
     survey: Survey, change: Callable[[PlannedRelease], PlannedRelease], why: str
 ) -> None:
     query = survey.compile("SELECT kind, COUNT(*), SUM(n) FROM visits GROUP BY kind", THREE)
+    (planned,) = query.releases
+    verify(query, survey.catalog)
+    with pytest.raises(GuaranteeMismatch, match=why):
+        verify(replace(query, releases=(change(planned),)), survey.catalog)
+
+
+def all_units(values: ValueSampling) -> ValueSampling:
+    """Values of the groups that all units keep, and not just those of many rows."""
+    kept = everywhere(values.kept, lambda node: node.input if type(node) is RowsOfMany else node)
+    return replace(values, kept=kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (dropped(RowsOfMany), "omitted or counted twice"),
+        (planted(ValueSampling, all_units), "omitted or counted twice"),
+        (having(RowValues, condition=Plain(Literal(True, SqlType.BOOLEAN))), "would add other values"),
+        (having(RowsOfFew, cells=(RowValues(Plain(Literal(1, SqlType.BIGINT)), None),) * 3), "unknown kind of cell"),
+        (both(4), "change a cell by more"),
+    ],
+)
+def test_a_plan_whose_values_are_told_apart_wrongly_is_not_run(
+    survey: Survey, change: Callable[[PlannedRelease], PlannedRelease], why: str
+) -> None:
+    query = survey.compile("SELECT kind, COUNT(*), COUNT(DISTINCT n), SUM(DISTINCT n) FROM visits GROUP BY kind", THREE)
     (planned,) = query.releases
     verify(query, survey.catalog)
     with pytest.raises(GuaranteeMismatch, match=why):

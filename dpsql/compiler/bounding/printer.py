@@ -273,10 +273,10 @@ class _Printer:
 
     def _with_few(self, source: str, few: steps.RowsOfFew) -> str:
         """What is added to the cells, for units with few rows and for the others."""
-        cells = zip(self._names, few.cells, strict=True)
-        totals = [f"{'0' if cell is None else self._row_total(cell)} AS {name}" for name, cell in cells]
+        cells = {f"p{place}": cell for place, cell in enumerate(few.cells) if not isinstance(cell, steps.RowValues)}
+        totals = [f"{'0' if cell is None else self._row_total(cell)} AS {name}" for name, cell in cells.items()]
         of_few = f"SELECT {', '.join([*self._keys, *totals])} FROM rows WHERE NOT EXISTS {_of_many('many')}"
-        of_many = f"SELECT {', '.join([*self._keys, *self._names])} FROM {source}"
+        of_many = f"SELECT {', '.join([*self._keys, *cells])} FROM {source}"
         return self._cte("added", f"{of_many} UNION ALL {of_few}{_group_by(self._keys)}")
 
     # What one unit adds to one cell
@@ -419,20 +419,28 @@ class _Printer:
     def _print_apart(self, place: int, cell: steps.Cell) -> None:
         match cell:
             case steps.DistinctTotal(source=steps.ValueSampling() as values):
-                chosen = self._chosen(place, values)
-                picked = [f"c.{key}" for key in self._keys]
-                counted = ", ".join([*picked, f"{self._distinct(cell, 'v')} AS n"])
-                self._cte(f"apart{place}", f"SELECT {counted} FROM {chosen}{_group_by(picked)}")
+                counted = ", ".join([*self._keys, f"{self._distinct(cell, 'v')} AS n"])
+                source = self._dialect.derived(self._values_of(place, values))
+                self._cte(f"apart{place}", f"SELECT {counted} FROM {source}{_group_by(self._keys)}")
             case steps.Histogram(source=steps.ValueSampling() as values):
-                chosen = self._chosen(place, values)
-                picked = [f"c.{key} AS {key}" for key in self._keys]
-                self._histogram(place, f"(SELECT {', '.join([*picked, 'v'])} FROM {chosen})")
+                self._histogram(place, f"({self._values_of(place, values)})")
             case steps.Histogram():
                 where = self._where(cell.value, cell.condition)
                 picked = [*self._keys, f"{self._value(cell.value)} AS v"]
                 self._histogram(place, f"(SELECT {', '.join(picked)} FROM rows WHERE {where})")
             case _:
                 raise TypeError(f"{type(cell).__name__} is among the totals")
+
+    def _values_of(self, place: int, step: steps.ValueSampling) -> str:
+        """The values of each group as v: those that are chosen, and those of units with few rows."""
+        picked = [f"c.{key} AS {key}" for key in self._keys]
+        chosen = f"SELECT {', '.join([*picked, 'v'])} FROM {self._chosen(place, step)}"
+        few = self._totals.few.cells[place] if self._totals.few is not None else None
+        if not isinstance(few, steps.RowValues):
+            return chosen
+        where = f"{self._where(few.value, few.condition)} AND NOT EXISTS {_of_many('many')}"
+        columns = ", ".join([*self._keys, f"{self._value(few.value)} AS v"])
+        return f"{chosen} UNION ALL SELECT {columns} FROM rows WHERE {where}"
 
     def _chosen(self, place: int, step: steps.ValueSampling) -> str:
         """The text after FROM for the sampled values of each unit in its kept groups, as v."""

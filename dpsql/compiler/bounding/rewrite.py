@@ -150,17 +150,22 @@ class _Rewrite:
     def _few(self) -> steps.RowsOfFew | None:
         """What units add that have at most as many rows as the limit, per group or in total; all their rows count.
 
-        None where not just the limit of rows decides that, or where it takes more than totals over rows to tell.
+        None where not just the limit of rows decides that.
         """
         bounds, most = self._bounds, self._bounds.rows_per_unit
-        totals = all(self._limit(each) is None and not _tells_values_apart(each) for each in self._primitives)
         if most is None or bounds.rows_per_group < most or bounds.ranked or self._b.counts_units:
             return None
-        if not (totals and self._b.again):
+        if not self._b.again or any(self._limit(each) is not None for each in self._primitives):
             return None
-        # No row of these units is dropped.
-        cells = (None if primitive.sampled else self._row_total(primitive) for primitive in self._primitives)
-        return steps.RowsOfFew(self._rows, most, tuple(cells))
+        return steps.RowsOfFew(self._rows, most, tuple(map(self._of_few, self._primitives)))
+
+    def _of_few(self, primitive: Primitive) -> steps.RowCount | steps.RowSum | steps.RowValues | None:
+        """What units with few rows add to one cell: no row of these units is dropped."""
+        if primitive.sampled:
+            return None
+        if _tells_values_apart(primitive):
+            return steps.RowValues(self._told_apart(primitive), self._condition(primitive))
+        return self._row_total(primitive)
 
     @property
     def _ranks_rows(self) -> bool:

@@ -343,6 +343,19 @@ class Units(enum.Enum):
 
 
 @dataclass(frozen=True)
+class RowValues:
+    """The values of rows, beside those that a `ValueSampling` chooses. Assumes: they are of units with few rows.
+
+    Attributes:
+        value: The value; rows where it is NULL are left out.
+        condition: The condition that rows meet.
+    """
+
+    value: Value
+    condition: Plain | None
+
+
+@dataclass(frozen=True)
 class RowsOfFew:
     """What units with at most `rows` rows add; no limit drops any of their rows.
 
@@ -358,7 +371,7 @@ class RowsOfFew:
 
     input: Rows
     rows: int
-    cells: tuple[RowCount | RowSum | None, ...]
+    cells: tuple[RowCount | RowSum | RowValues | None, ...]
 
 
 @dataclass(frozen=True)

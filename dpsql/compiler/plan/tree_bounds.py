@@ -29,6 +29,7 @@ from dpsql.compiler.bounding.steps import (
     RowsOfFew,
     RowsOfMany,
     RowSum,
+    RowValues,
     SampledRows,
     ScaledSum,
     Step,
@@ -336,20 +337,34 @@ class Tree:
         ]
         if self._few is None:
             return moves
-        return [moved.either(self._added(self._few, cell)) for moved, cell in zip(moves, self._few.cells, strict=True)]
+        added = [
+            self._added(self._few, place, cell, primitive)
+            for place, (cell, primitive) in enumerate(zip(cells, primitives, strict=True))
+        ]
+        return [moved.either(other) for moved, other in zip(moves, added, strict=True)]
 
-    def _added(self, few: RowsOfFew, cell: RowCount | RowSum | None) -> Moves:
+    def _added(self, few: RowsOfFew, place: int, cell: Cell, primitive: Primitive) -> Moves:
         """What a unit with few rows may add to a cell."""
-        match cell:
+        match few.cells[place]:
             case None:
                 ends = (0, 0)
             case RowCount():
                 ends = (0, 1)
-            case RowSum():
-                ends = self._measured(cell.sum.value, cell.centre)
+            case RowSum() as summed:
+                ends = self._measured(summed.sum.value, summed.centre)
+            case RowValues() as values if isinstance(cell, DistinctTotal | Histogram):
+                self._check_beside(cell.source, values)
+                ends = self._of_one_value(cell, primitive)
             case _:
                 _refuse("unknown kind of cell")
         return _moves(_least(few.rows, self.groups(few.input)), few.rows * ends[0], few.rows * ends[1], Fraction(1))
+
+    def _check_beside(self, source: Rows | ValueSampling, values: RowValues) -> None:
+        """Check that values of units with few rows come beside the same values of the other units, and of no more."""
+        if not isinstance(source, ValueSampling) or _read_apart(source.kept) != _read_apart(self._totals.source):
+            _refuse("some units would be omitted or counted twice")
+        if RowValues(source.value, source.condition) != values:
+            _refuse("units with few rows would add other values")
 
     def _moves(self, place: int, cell: Cell, primitive: Primitive) -> Moves:
         if isinstance(cell, Histogram) != (primitive.rank is not None):
@@ -363,18 +378,24 @@ class Tree:
                 return self._of_rows(self._measured(cell.sum.value, cell.centre))
             case UnitCount():
                 return self._in_groups(self._few_rows(), 0, 1)
-            case DistinctTotal():
-                value, total = _value_of(cell), cell.total
-                if set(total.factors if isinstance(total, Product) else (total or value,)) != {value}:
-                    _refuse("the sum is over other values than the distinct ones")
-                of_one = (0, 1) if total is None else self._measured(total, cell.centre)
-                return self._of_values(cell.source, of_one, distinct=True)
-            case Histogram() if primitive.rank is not None and primitive.grid is not None:
-                if self._value_range(_value_of(cell)) != (primitive.grid.lower, primitive.grid.upper):
-                    _refuse("a value is chosen from another grid than the plan says")
-                return self._of_values(cell.source, (-primitive.rank.above, primitive.rank.below), distinct=False)
+            case DistinctTotal() | Histogram():
+                ends = self._of_one_value(cell, primitive)
+                return self._of_values(cell.source, ends, distinct=isinstance(cell, DistinctTotal))
             case _:
                 _refuse("unknown kind of cell")
+
+    def _of_one_value(self, cell: DistinctTotal | Histogram, primitive: Primitive) -> tuple[int, int]:
+        """The least and the most that one value of a unit adds."""
+        value = _value_of(cell)
+        if isinstance(cell, Histogram):
+            rank, grid = primitive.rank, primitive.grid
+            if rank is None or grid is None or self._value_range(value) != (grid.lower, grid.upper):
+                _refuse("a value is chosen from another grid than the plan says")
+            return -rank.above, rank.below
+        total = cell.total
+        if set(total.factors if isinstance(total, Product) else (total or value,)) != {value}:
+            _refuse("the sum is over other values than the distinct ones")
+        return (0, 1) if total is None else self._measured(total, cell.centre)
 
     def _unit_total(self, place: int) -> Moves:
         match self._totals.source:
