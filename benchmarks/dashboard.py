@@ -1,13 +1,18 @@
 """How many questions one budget answers: without reuse, with exact reuse, and with derived answers.
 
     python -m benchmarks.dashboard [--patients 50000]
+    python -m benchmarks.dashboard --stored 10000
 
 Three users ask about the demo's patients, each question at the demo's default price. The explorer asks for an overview,
 then for filters and drill-downs of it, then for coarser groups and totals; and for all of them once more the next day.
 The dashboard has four charts, drawn as Superset asks for them; its filters are set to a sex, to ages, and to both, and
 all of it is looked at again the next day. The counter asks for an overview, then for 200 counts of ages drawn by lot.
 "a budget" is how many such questions the demo's budget pays. The error is the median of |count - truth| / truth over
-all counts of 1,000 patients or more: in answers that were derived, and in all.
+all counts of 1,000 patients or more: in answers that were derived, and in all. "in messages" sends the four charts
+of a setting as one message, and the explorer's questions of a day by fours.
+
+`--stored` measures instead what that many stored releases add to the processor time of a derived answer: the median of
+the differences between a user who has them and one who has one release, of 200 pairs of questions.
 """
 
 import argparse
@@ -15,7 +20,9 @@ import itertools
 import random
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,6 +31,7 @@ from benchmarks.queries import make_engine
 from dpsql.backends import DuckDBBackend
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
+from dpsql.ledger import BudgetScope, Holder
 from dpsql.privacy.conversion import epsilon_to_rho
 
 MODES = (("off", "1"), ("exact", "1"), ("derived", "1"), ("derived", "2"), ("derived", "5"))
@@ -96,20 +104,30 @@ def counts(rows: list[tuple[Any, ...]], keys: int) -> dict[tuple[str, ...], int]
     return {tuple(str(key).removesuffix(".0") for key in row[:keys]): row[keys] for row in rows}
 
 
-def measure(engine: Engine, backend: DuckDBBackend, name: str, reuse: str, ratio: str) -> str:
-    """A row of the table: one user's sequence."""
-    user = f"{name}, {reuse}, {ratio} x"
+def made_session(engine: Engine, user: str, *settings: str) -> Session:
+    """A new user's session."""
     engine.ledger.add_account(user, engine.policy.roles[0].name)
     session = Session(engine, user)
-    for setting in (f"SET dpsql.reuse = {reuse}", f"SET dpsql.max_error_ratio = {ratio}"):
-        session.execute(session.parse(setting)[0])
+    for setting in settings:
+        session.execute(session.parse(f"SET {setting}")[0])
+    return session
+
+
+def measure(engine: Engine, backend: DuckDBBackend, name: str, reuse: str, ratio: str, together: int = 1) -> str:
+    """A row of the table: one user's sequence, some questions in one message."""
+    user = f"{name}, {reuse}, {ratio} x" if together == 1 else f"{name}, in messages"
+    session = made_session(engine, user, f"dpsql.reuse = {reuse}", f"dpsql.max_error_ratio = {ratio}")
     cursor = backend._database.cursor()
     cursor.execute(backend._use)
     free = sums = 0
     errors: list[tuple[float, bool]] = []
-    for question in SEQUENCES[name]:
-        sql, keys = asked_as(*question), len(question[0])
-        answer = session.execute(session.parse(sql)[0]).answer
+    asked_for = SEQUENCES[name]
+    messages = [asked_for[at : at + together] for at in range(0, len(asked_for), together)]
+    texts = ("; ".join(asked_as(*question) for question in message) for message in messages)
+    statements = (statement for text in texts for statement in session.parse(text))
+    for question, statement in zip(asked_for, statements, strict=True):
+        sql, keys = statement.sql, len(question[0])
+        answer = session.execute(statement).answer
         if answer is None or answer.charge is None:
             raise RuntimeError("every question is about patients")
         truth = counts(cursor.execute(sql.replace("FLOOR(age /", "FLOOR(age //")).fetchall(), keys)
@@ -127,16 +145,52 @@ def measure(engine: Engine, backend: DuckDBBackend, name: str, reuse: str, ratio
     return f"{user:24} {asked:6} {free:6} {sums:8} {float(spent):8.3f} {fits:9,.0f} {shown} {every:6.2f} %"
 
 
+def stored(engine: Engine, count: int) -> str:
+    """What stored releases of one user add to a derived answer."""
+    many, one = (made_session(engine, user, "dpsql.reuse = exact") for user in ("many", "one"))
+    kinds = [asked_as(*question) for question in (*explored(), *charted())]
+    for number in range(count):
+        if number and number % 4000 == 0:  # each costs at least 1/10,000 of the budget
+            engine.ledger.reset(Holder(BudgetScope.USER, "many"), engine.policy, "benchmark")
+        seconds(many, f"SET dpsql.epsilon = {Decimal(12 * 10**6 + number) / 10**9}")
+        seconds(many, kinds[number % len(kinds)])
+    engine.ledger.reset(Holder(BudgetScope.USER, "many"), engine.policy, "benchmark")
+    for session in (many, one):
+        seconds(session, "SET dpsql.epsilon = 1")
+        seconds(session, asked_as(("sex", "age"), "COUNT(*)", EVERYBODY))
+        seconds(session, "SET dpsql.epsilon = 0.02")
+        seconds(session, "SET dpsql.reuse = derived")
+    rows = (f"{EVERYBODY} AND sex = '{sex}' AND age < {age}" for age in range(2, 102) for sex in ("F", "M"))
+    asked = [asked_as(("age",), "COUNT(*)", each) for each in rows]
+    pairs = [(seconds(many, sql), seconds(one, sql)) for sql in asked]
+    more = statistics.median(mine - theirs for mine, theirs in pairs)
+    alone = statistics.median(theirs for _, theirs in pairs)
+    return f"{count:,} stored releases add {1000 * more:.1f} ms to the {1000 * alone:.1f} ms of a derived answer"
+
+
+def seconds(session: Session, sql: str) -> float:
+    """The processor time of a statement."""
+    begun = time.process_time()
+    session.execute(session.parse(sql)[0])
+    return time.process_time() - begun
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--patients", type=int, default=50_000)
+    parser.add_argument("--stored", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         engine, backend = make_engine(Path(temporary), Path(temporary), arguments.patients)
+        if arguments.stored:
+            print(stored(engine, arguments.stored))
+            return
         print("who, reuse                asked   free  derived      rho  a budget      error   of all")
         for name, (reuse, ratio) in itertools.product(SEQUENCES, MODES):
             print(measure(engine, backend, name, reuse, ratio), flush=True)
+        for name in ("explorer", "dashboard"):
+            print(measure(engine, backend, name, "derived", "1", 4), flush=True)
         engine.close()
         engine.ledger.close()
 

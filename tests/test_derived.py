@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpsql
 from dpsql.backends.backend import Cancellation
@@ -25,7 +27,7 @@ from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, noise_of, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
-from tests.examples import turns
+from tests.examples import profile as examples
 
 DOCTORS = "FROM visits v JOIN doctors d USING (doctor_id)"
 CODES = "FROM visits v JOIN icd10 i ON i.code = v.icd"
@@ -250,16 +252,20 @@ def any_query(chance: random.Random, table: str, keys: Sequence[str], limit: str
 
 @pytest.mark.parametrize("table", list(KEYS))
 def test_random_pairs(people: Engine, table: str) -> None:
-    """Whatever is derived is what would be asked; the draws are the same in each run."""
-    chance, found = random.Random(22), 0
-    for turn in turns(40):
-        limit = chance.choice(LIMITS[table])
+    """Whatever is derived is what would be asked."""
+    found = list[bool]()
+
+    @examples(40)
+    @given(chance=st.randoms(use_true_random=False), limit=st.sampled_from(LIMITS[table]))
+    def is_the_direct_one(chance: random.Random, limit: str) -> None:
         first = any_query(chance, table, FINER[table], limit, len(VALUES[table]), 0)
         then = any_query(chance, table, KEYS[table], limit, chance.randint(1, 2), chance.randint(0, 1))
-        derived, direct = ask_twice(asks(people, f"{table} {turn}"), first, then)
+        derived, direct = ask_twice(asks(people, f"{table} {len(found)}"), first, then)
+        found.append(bool(derived_from(derived)))
         assert shown(derived) == shown(direct), (first, then)
-        found += bool(derived_from(derived))
-    assert found >= (1 if is_of_files(people) else 2)
+
+    is_the_direct_one()
+    assert sum(found) >= (1 if is_of_files(people) else 2)
 
 
 def test_a_release_answers_its_family_alone(wide_policy: Path) -> None:

@@ -232,10 +232,17 @@ def test_the_newest_releases_are_made_to_add_up(
     for sql in (BY_SEX, BY_AGE, BY_BOTH):
         run(session, sql)
     assert answered(run(session, BY_BOTH)).consistent_with == (1, 2)
+    assert "not used" not in run(session, BY_BOTH).notices[0].message
     monkeypatch.setattr(derivations, "_MOST_ADDED_UP", 2)
-    assert answered(run(session, BY_BOTH)).consistent_with == (2,)
+    fewer = run(session, BY_BOTH)
+    assert answered(fewer).consistent_with == (2,)
+    assert "; 1 older release over the same rows not used: only the newest add up" in fewer.notices[0].message
+    plan = [str(row[0]) for row in run(session, f"EXPLAIN {BY_BOTH}").rows]
+    assert "Consistent: 1 older release over the same rows not used" in plan
     monkeypatch.setattr(derivations, "_MOST_GROUPS", 300)
-    assert answered(run(session, BY_BOTH)).consistent_with == ()
+    none = run(session, BY_BOTH)
+    assert answered(none).consistent_with == ()
+    assert "; 2 older releases over the same rows not used" in none.notices[0].message
 
 
 def test_all_cells_of_an_answer_share_the_time_for_it(clinic_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,10 @@ SCRIPT = (
     "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
     "EXPLAIN (WORKLOAD) SELECT SUM(debt) FROM people WHERE sex = 'F'; SELECT SUM(debt) FROM people WHERE sex = 'M'",
     "SELECT SUM(debt) FROM people WHERE sex = 'F'; SELECT SUM(debt) FROM people WHERE sex = 'M'; SELECT 1 / 0",
+    "SET dpsql.consistent = on",
+    "SELECT flag, COUNT(*) FROM visits WHERE kind = 1 GROUP BY flag; SELECT kind, COUNT(*) FROM visits GROUP BY kind",
+    "SELECT sex, COUNT(*), AVG(age) FROM people GROUP BY sex",
+    "RESET dpsql.consistent",
     "SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
     "EXPLAIN SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
     "SELECT flag, MODE() WITHIN GROUP (ORDER BY kind), COUNT(*) FROM visits GROUP BY flag",
@@ -79,6 +83,7 @@ SCRIPT = (
     "SELECT 1 / COUNT(*) FROM cards",
     "SET dpsql.epsilon = 9",
     "SELECT AVG(weight) FROM people WHERE city LIKE '%o%'",
+    "SELECT sex, COUNT(*), AVG(age) FROM people GROUP BY sex",  # refines the release at the first price
     "SELECT COUNT(*) FILTER (WHERE CASE WHEN age = 107 THEN 'a' END <> 'b') FROM people",
     "SELECT scope, epsilon_spent, epsilon_remaining, delta_remaining, queries, queries_that_fit FROM dpsql.budget",
     "SELECT * FROM dpsql.columns",
@@ -219,6 +224,8 @@ def test_a_session_tells_nothing_but_what_is_released(
     assert sum("BackendFailure" in line for line in lines) == 0
     is_of_files = survey.catalog.policy.dataset.url.startswith("parquet")  # without keys, bounds may drop rows
     assert any("Workload: planned together" in line for line in lines) is not is_of_files
+    assert any("combined with your release" in line for line in lines)
+    assert any("adds up with your releases" in line for line in lines)
 
 
 @drawing(3)

@@ -22,6 +22,7 @@ from math import ceil, sqrt
 from dpsql.backends.backend import Cancellation
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, may_answer, wider
+from dpsql.compiler.ir.nodes import Expr
 from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, LimitExceeded
@@ -137,14 +138,14 @@ class Derivations:
         ledger: The record of releases and their users.
         post: Counts the cells that are added up.
         handed: By user, the releases that the ledger is known to have given to the user.
-        stored: The descriptions of releases by number.
+        stored: The stored releases with their descriptions, by number.
         terms: The most cells that are added up for one cell, and the number of groups that result.
     """
 
     ledger: Ledger
     post: PostProcessor
     handed: LruCache[_Handed] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
-    stored: LruCache[StoredRelease] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
+    stored: LruCache[_Candidate] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
     terms: LruCache[tuple[tuple[int, ...], int]] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
 
     def derived(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery | None:
@@ -177,11 +178,16 @@ class Derivations:
 
     def consistent(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery:
         """Return the query with the user's newest releases that its cells must be consistent with."""
+        unread: set[str] = set()
 
         def told_of(family: str) -> list[ToldRelease]:
-            return list(self._told(search.user, self._handed(search, family)))
+            handed = self._handed(search, family)
+            told, older = self._told(search.user, handed)
+            unread.update(each.key for each in older)
+            return told
 
-        return with_histories(query, told_of, search.catalog, search.cancellation)
+        found = with_histories(query, told_of, search.catalog, search.cancellation)
+        return replace(found, unread=len(unread - {source.key for source in query.sources}))
 
     def held(self, search: ReleaseSearch, releases: Sequence[PlannedRelease]) -> tuple[bool, ...]:
         """Tell which releases the user has, or will have with those that are bought ahead."""
@@ -227,11 +233,13 @@ class Derivations:
         """Yield the user's releases from which another one can be computed."""
         listed = tried = 0
         derivations: dict[ReleaseDescription, Derivation | None] = {}
+        texts: dict[Expr, str] = {}
         for each in candidates:
             told = each.stored.description
             if told not in derivations:
+                search.cancellation.check()
                 looks = len(derivations) < _MOST_LOOKED_AT
-                derivations[told] = derivation(told, planned, search.catalog) if looks else None
+                derivations[told] = derivation(told, planned, search.catalog, texts) if looks else None
             found = derivations[told]
             if found is None:
                 continue
@@ -263,11 +271,11 @@ class Derivations:
     def _owned(self, search: ReleaseSearch, family: str) -> Iterator[_Candidate]:
         """Yield the releases of a family that the user has, and those that are bought ahead."""
         for handed in self._handed(search, family):
-            stored = self._stored(search.user, handed)
-            if stored is not None and len(stored.noises) == len(stored.description.cells):
-                yield _Candidate(HeldRelease(handed.key, stored.events, handed.number), stored, handed.release)
+            known = self._stored(search.user, handed)
+            if known is not None and known.stored.has_all_noises:
+                yield known
         for source in search.ahead.values():
-            if source.stored is not None and len(source.stored.noises) == len(source.stored.description.cells):
+            if source.stored is not None and source.stored.has_all_noises:
                 yield _Candidate(source.release, source.stored, None)
 
     def _most_terms(
@@ -300,27 +308,33 @@ class Derivations:
             self.handed.put(search.user, known)
         return known.families.get(family, ())
 
-    def _told(self, user: str, handed: Sequence[HandedRelease]) -> Iterator[ToldRelease]:
-        """Yield the newest releases whose descriptions are stored."""
+    def _told(self, user: str, handed: Sequence[HandedRelease]) -> tuple[list[ToldRelease], Sequence[HandedRelease]]:
+        """Return the newest releases whose descriptions are stored, and the older ones, which are not read."""
+        told: list[ToldRelease] = []
         groups = 0
-        for each in reversed(handed[-_MOST_ADDED_UP:]):
-            stored = self._stored(user, each)
-            if stored is None:
+        for place in reversed(range(len(handed))):
+            each = handed[place]
+            known = self._stored(user, each)
+            if known is None:
                 continue
-            groups += stored.groups
+            groups += known.stored.groups
             if groups > _MOST_GROUPS:
-                return
-            if len(noises := stored.noises) == len(stored.description.cells):
-                yield ToldRelease(HeldRelease(each.key, stored.events, each.number), stored.description, noises)
+                return told, handed[: place + 1]
+            if known.stored.has_all_noises:
+                told.append(ToldRelease(known.release, known.stored.description, known.stored.noises))
+            if len(handed) - place == _MOST_ADDED_UP:
+                return told, handed[:place]
+        return told, ()
 
-    def _stored(self, user: str, handed: HandedRelease) -> StoredRelease | None:
-        """The description of a stored release; None if it is not stored, or not yet."""
+    def _stored(self, user: str, handed: HandedRelease) -> _Candidate | None:
+        """A stored release with its description; None if it is not stored, or not yet."""
         known = self.stored.get(handed.release)
         if known is None:
             try:
-                known = stored_release(self.ledger.cells(user, handed.release))
+                stored = stored_release(self.ledger.cells(user, handed.release))
             except NotHeld:
                 return None
+            known = _Candidate(HeldRelease(handed.key, stored.events, handed.number), stored, handed.release)
             self.stored.put(handed.release, known)
         return known
 

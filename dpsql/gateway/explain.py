@@ -43,6 +43,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "reused": explanation.reused,
         "derived_from": list(query.derived_from),
         "consistent_with": list(query.consistent_with),
+        "older_not_used": query.unread,
         "fits": explanation.quotation.fits,
         **target,
         "columns": [_column_json(column) for column in query.columns],
@@ -113,6 +114,9 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         lines += _release_lines(index, query, planned)
     told = query.consistent_with
     lines += [f"Consistent: adjusted to add up with your releases {', '.join(map(str, told))}"] if told else []
+    lines += [f"Consistent: {number_of(query.unread, 'older release')} over the same rows not used"] * bool(
+        query.unread
+    )
     lines += [
         "Totals: adjusted by least squares to equal the sums of their parts; each ± is then smaller than shown here"
     ] * bool(query.sums)

@@ -129,6 +129,8 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
         parts.append(f"the ± of {', '.join(untold)} depends on the group's size")
     if others := answer.query.consistent_with:
         parts.append(f"adds up with your releases up to {max(others + answer.query.derived_from)}")
+    if unread := answer.query.unread:
+        parts.append(f"{number_of(unread, 'older release')} over the same rows not used: only the newest add up")
     return "; ".join(parts)
 
 

@@ -115,6 +115,11 @@ class StoredRelease:
         return tuple(noise for event in self.events if (noise := noise_of(event)) is not None)
 
     @cached_property
+    def has_all_noises(self) -> bool:
+        """Whether each of its cells has a noise that adds up."""
+        return len(self.noises) == len(self.description.cells)
+
+    @cached_property
     def variances(self) -> Mapping[str, float]:
         """About the variance of the sum of each of its cells over all groups, by what is added up there."""
         pairs = zip(self.description.cells, self.noises, strict=False)

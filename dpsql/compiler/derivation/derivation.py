@@ -60,13 +60,23 @@ class Derivation:
     filters: bool
 
 
-def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog) -> Derivation | None:
-    """How a release is computed from a described one; None if that is not possible."""
+def derivation(
+    have: ReleaseDescription, want: PlannedRelease, catalog: Catalog, texts: dict[Expr, str] | None = None
+) -> Derivation | None:
+    """How a release is computed from a described one; None if that is not possible.
+
+    Args:
+        have: The described one.
+        want: The release.
+        catalog: The policy and its schema.
+        texts: The digests of expressions of the release that are known; others are added.
+    """
     asked = want.described
     if asked is None or not may_answer(have, asked.description):
         return None
     fields = tuple(Field(-1 - place, key.type) for place, key in enumerate(have.keys))
-    values = KeyValues(asked, {key.text: field for key, field in zip(have.keys, fields, strict=True)})
+    known = {} if texts is None else texts
+    values = KeyValues(asked, {key.text: field for key, field in zip(have.keys, fields, strict=True)}, known)
     rest = [term for term in asked.terms if asked.text(term) not in have.terms]
     keys: tuple[Expr, ...] | None = _all(map(values.over, asked.keys))
     terms: tuple[Expr, ...] | None = _all(map(values.over, rest))

@@ -38,10 +38,12 @@ class KeyValues:
     Attributes:
         asked: The release whose expressions are written.
         keys: The fields of the other release's keys, by their digests.
+        texts: The digests of expressions that are known.
     """
 
     asked: DescribedRelease
     keys: Mapping[str, Field]
+    texts: dict[Expr, str]
 
     def over(self, expression: Expr) -> Expr | None:
         """An expression over key values; None if they do not determine it."""
@@ -62,7 +64,9 @@ class KeyValues:
     def _key(self, part: Expr) -> Column | None:
         if isinstance(part, Literal):
             return None
-        found = self.keys.get(self.asked.text(part))
+        if part not in self.texts:
+            self.texts[part] = self.asked.text(part)
+        found = self.keys.get(self.texts[part])
         return Column(found) if found is not None and found.type is part.type else None
 
     def _number(self, part: Expr) -> Column | Cast | None:

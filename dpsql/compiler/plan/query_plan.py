@@ -485,6 +485,7 @@ class CompiledQuery:
         fresh: If all that is bought is combined with earlier releases: the query over what is bought alone.
         earlier: Earlier releases of the user with which the query's cells are made to add up.
         histories: Which cells of all of these add up to others.
+        unread: How many older releases over the same rows are not among these: only the newest ones are read.
     """
 
     sql: str
@@ -515,6 +516,7 @@ class CompiledQuery:
     fresh: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
     earlier: tuple[HeldRelease, ...] = ()
     histories: tuple[CellHistory, ...] = ()
+    unread: int = 0
 
     def announcing(self, releases: tuple[PlannedRelease, ...]) -> "CompiledQuery":
         """The same query with intervals for the noise of these releases."""
