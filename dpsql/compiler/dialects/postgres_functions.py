@@ -218,6 +218,8 @@ SPELLINGS: dict[str, Spelling] = {
     "upper": _lettered("upper"),
     "initcap": Spelling(f"left(initcap({_SEARCHED}), {MAX_TEXT}) COLLATE {_BINARY}"),
     "bit_length": Spelling("(8 * CAST(octet_length({0}) AS bigint))"),
+    # COLLATE behind an end of BETWEEN needs parentheses.
+    "between": Spelling("({0} BETWEEN ({1}) AND ({2}))"),
     "beginning": Spelling("CASE WHEN octet_length({0}) <= {1} THEN {0} ELSE left({0}, {1}) END"),
     "substring_from": Spelling("substring({0}, {1})"),
     "substring_for": Spelling("substring({0}, {1}, nullif(greatest({2}, -1), -1))"),
