@@ -529,6 +529,29 @@ def test_what_is_computed_is_not_copied(planner: Planner, sql: str) -> None:
     assert planner.compile(sql).copied is None
 
 
+def test_copied_rows_are_made_some_at_a_time(
+    planner: Planner, processor: PostProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = planner.compile(COPIED[1], intervals="off")
+    released = ReleasedCells((np.full(50_000, "F", dtype=object),), (np.arange(50_000, dtype=np.int64),))
+    cancellation, counts = Cancellation(), list[int]()
+    add = RowStore.add
+
+    def keep(store: RowStore, block: RowBlock) -> None:
+        counts.append(block.count)
+        if len(counts) == 3:
+            cancellation.cancel()
+        add(store, block)
+
+    monkeypatch.setattr(RowStore, "add", keep)
+    with pytest.raises(QueryCanceled):
+        processor.run(query, [released], {}, {}, cancellation)
+    assert len(counts) == 3
+    assert sum(counts) < 50_000
+    found = processor.run(query, [released], {}, {}, Cancellation()).rows
+    assert list(found) == [("F", number) for number in range(50_000)]
+
+
 def test_copied_rows_are_counted_and_may_be_canceled(planner: Planner, processor: PostProcessor) -> None:
     query = planner.compile(COPIED[1], intervals="off")
     many = MAX_RESULT_ROWS + 1

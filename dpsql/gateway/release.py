@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -467,8 +466,7 @@ class PostProcessor:
             if query.copied is None:
                 self._keep(kept, query, _released_tables(releases) | tables, cancellation)
             else:
-                cancellation.check()
-                self._add(kept, query, _CopiedSource(query, query.copied, releases))
+                self._add(kept, query, _CopiedSource(query, query.copied, releases, cancellation))
         return ReleasedRows(kept.rows(), tuple(dropped_shares(query, [each.cells for each in releases])), kept.shares)
 
     def pass_on(
@@ -540,25 +538,35 @@ class _CopiedSource:
         query: The query.
         copied: Its rows.
         releases: The cells of its releases.
+        cancellation: Stops it.
     """
 
-    def __init__(self, query: CompiledQuery, copied: CopiedRows, releases: Sequence[ReleasedCells]) -> None:
-        cells = releases[copied.release]
-        pairs = zip(copied.columns, query.columns, strict=True)
-        self._rows = zip(*(_copied(text, column.type, cells) for text, column in pairs), strict=True)
+    def __init__(
+        self,
+        query: CompiledQuery,
+        copied: CopiedRows,
+        releases: Sequence[ReleasedCells],
+        cancellation: Cancellation,
+    ) -> None:
+        self._cancellation = cancellation
+        self._cells = releases[copied.release]
+        self._columns = tuple(zip(copied.columns, (column.type for column in query.columns), strict=True))
+        self._at = 0
 
     def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
-        """Return the next rows."""
-        return list(islice(self._rows, size))
+        """Return the next rows: only their values are made, for all may take much more memory than the cells."""
+        self._cancellation.check()
+        part = slice(self._at, self._at + size)
+        self._at += size
+        return list(zip(*(self._values(text, sql_type, part) for text, sql_type in self._columns), strict=True))
 
-
-def _copied(text: CopiedText, sql_type: SqlType, cells: ReleasedCells) -> list[Any]:
-    if text.is_key:
-        column: list[Any] = cells.keys[text.place].tolist()
-        return column if sql_type.is_text else [None if each is None else read(sql_type, each) for each in column]
-    cell = cells.cells[text.place]
-    column = cell.tolist() if text.added is None else (cell.astype(np.float64) + text.added).tolist()
-    return column
+    def _values(self, text: CopiedText, sql_type: SqlType, part: slice) -> list[Any]:
+        if text.is_key:
+            values: list[Any] = self._cells.keys[text.place][part].tolist()
+            return values if sql_type.is_text else [None if each is None else read(sql_type, each) for each in values]
+        cell = self._cells.cells[text.place][part]
+        values = cell.tolist() if text.added is None else (cell.astype(np.float64) + text.added).tolist()
+        return values
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:
