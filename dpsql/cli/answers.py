@@ -65,14 +65,14 @@ def _connect(policy: Path, settings: tuple[str, ...], **options: str | None) -> 
         raise click.UsageError("--set takes NAME=VALUE")
     connection = connect(policy, **options)  # type: ignore[arg-type]  # --user is required
     try:
+        if connection.new_user:
+            limit = connection.session.quote([]).status.limit
+            budget = f"epsilon {decimal_text(limit.epsilon)}, delta {decimal_text(limit.delta)}"
+            click.echo(f"{options['user']} is a new user: budget {budget}", err=True)
         connection.configure({name.strip(): value for name, _, value in pairs})
     except BaseException:
         connection.close()
         raise
-    if connection.new_user:
-        limit = connection.session.quote([]).status.limit
-        budget = f"epsilon {decimal_text(limit.epsilon)}, delta {decimal_text(limit.delta)}"
-        click.echo(f"{options['user']} is a new user: budget {budget}", err=True)
     return connection
 
 

@@ -65,6 +65,8 @@ def test_a_new_user_is_told(run: Run, policy: Path, command: str) -> None:
     told = "ana is a new user: budget epsilon 5, delta 1e-06\n"
     assert run(command, policy, BY_SEX, "--user", "ana").stderr.startswith(told)
     assert "new user" not in run(command, policy, BY_SEX, "--user", "ana").stderr
+    failed = run(command, policy, BY_SEX, "--user", "typo", "--set", "dpsql.nothing=1", status=1).stderr
+    assert failed.startswith("typo is a new user: ")
     assert run("query", policy, "SHOW dpsql.notices", "--user", "ana", "--set", "dpsql.notices = off").stdout
     run("query", policy, BY_SEX, "--user", "ana", "--set", "dpsql.notices", status=2)
     refused = run("query", policy, BY_SEX, "--user", "ana", "--epsilon", "7", status=1)
