@@ -40,6 +40,7 @@ COVERS = {
     *(
         "test_array_columns",
         "test_wide_totals",
+        "test_workloads",
         "test_dropped",
         "test_small_groups",
         "test_prepared_tables",

@@ -151,6 +151,10 @@ class Derivations:
     def derived(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery | None:
         """Rewrite a query over releases that the user has, and over bought ones where the error requires it.
 
+        Args:
+            search: Who asks, and which releases count as the user's.
+            query: The planned query.
+
         Returns:
             The query; None if everything that the user lacks must be released in full.
         """
