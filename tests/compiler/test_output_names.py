@@ -25,6 +25,7 @@ NAMES = {
     "sex LIKE 'a'": "?column?",
     "sex || 'a'": "?column?",
     "age ^ 2": "?column?",
+    "(DATE '2024-01-01', DATE '2024-02-01') OVERLAPS (DATE '2024-01-15', DATE '2024-03-01')": "overlaps",
     "age::text": "age",
     "CAST(age AS bigint)": "age",
     "'x'::text": "text",

@@ -230,8 +230,8 @@ def output_name(node: exp.Expr, sql: str) -> str:
             return output_name(node.this, sql)
         case exp.Subquery():
             return _subquery_name(node.this, sql)
-        case exp.Exists():
-            return "exists"
+        case exp.Exists() | exp.Overlaps():
+            return type(node).__name__.lower()
         case exp.AtTimeZone():
             return "timezone"
         case exp.Cast():

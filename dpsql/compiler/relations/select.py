@@ -279,6 +279,7 @@ class SelectOutput:
             raise self._refers_outside()
         compared = tuple(dict.fromkeys(inner for inner, _ in equations.values()))
         by = {key: new(key.type) for key in (*keys, *compared)}
+        # NULL equals nothing: its group would fill one of a unit's groups, and no row would find it.
         present = (negated(is_null(key)) for key in compared)
         own = Filter(rows.input, all_of(*(term for term in terms if term not in equations), *present))
         found = {call: new(field.type) for call, field in calls.items()}

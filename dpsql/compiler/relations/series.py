@@ -95,6 +95,8 @@ def unnested(clauses: Clauses, node: exp.Unnest) -> tuple[Expr, ...]:
         UnsupportedQuery: It is no array that the query writes.
     """
     lowerer = clauses.expressions(Scope(()), "in UNNEST")
+    if node.args.get("offset"):
+        raise UnsupportedQuery("WITH ORDINALITY is not supported", hint="Use ROW_NUMBER.", position=clauses.at(node))
     lowerer.only(node, "expressions", "alias")
     items = array_items(lowerer, node.expressions[0]) if len(node.expressions) == 1 else None
     if items is None:
