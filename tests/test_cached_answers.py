@@ -283,6 +283,14 @@ def test_a_message_of_several_queries_is_planned_together(wires: Callable[..., W
     assert again.count(b"SELECT 1\0") == 2
 
 
+def test_what_follows_an_answer_from_memory_is_planned_together(wires: Callable[..., Wire]) -> None:
+    wire = wires()
+    counts = [f"SELECT COUNT(*) FROM patients WHERE sex = '{sex}'" for sex in ("F", "M", "X")]
+    for _ in range(3):
+        wire.ask(Query(counts[0].encode()))
+    assert b"planned together" in wire.ask(Query("; ".join(counts).encode()))
+
+
 def test_new_policies_are_asked_anew(wires: Callable[..., Wire], make_engine: MakeEngine, clinic_policy: Path) -> None:
     wire = wires()
     for _ in range(3):

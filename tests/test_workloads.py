@@ -312,6 +312,16 @@ def test_private_keys_nested_releases_and_wide_totals_are_asked_alone(
     assert price["rho"] == pytest.approx(float(spent(engine, "cleo").rho))
 
 
+def test_what_tells_the_owner_of_drops_is_charged_by_itself(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    policy = load_policy(clinic_policy)
+    (role, *others) = policy.roles
+    wide = replace(role, query=replace(role.query, wide_share=Fraction(1, 10)))
+    engine = make_engine(replace(policy, roles=(wide, *others)))
+    session = asks(engine, "cleo")
+    ask(session, "SELECT COUNT(*) FROM visits", *BY_FILTER)
+    assert charges(engine, "cleo") == 2  # wide totals are read with their own query
+
+
 def test_only_the_first_queries_are_planned_together(make_engine: MakeEngine, clinic_policy: Path) -> None:
     engine = make_engine(clinic_policy)
     session = asks(engine, "cleo")
