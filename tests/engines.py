@@ -12,6 +12,8 @@ import duckdb
 from tests.copies import copied
 from tests.parquet import ParquetPlace, folder_of, parquet_survey
 from tests.postgres import Server, clinic_policy_text, served_clinic, url_of
+from tests.spark import SparkServer, adapted_policy, open_spark_survey
+from tests.spark import served as served_in_spark
 from tests.strategies.elephant import open_elephant
 from tests.strategies.keys import DuckDBPlace, Place, postgres_place
 from tests.strategies.world import Survey, open_survey
@@ -48,6 +50,17 @@ class Host(Protocol):
         ...
 
 
+@contextmanager
+def _made_file(*statements: str) -> Iterator[Path]:
+    """A DuckDB file in which statements were run."""
+    with tempfile.TemporaryDirectory(prefix="dpsql-duckdb-") as folder:
+        file = Path(folder, "data.duckdb")
+        with duckdb.connect(str(file)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        yield file
+
+
 class DuckDBHost:
     """DuckDB, in files."""
 
@@ -56,11 +69,8 @@ class DuckDBHost:
 
     @contextmanager
     def make(self, *statements: str) -> Iterator[str]:
-        with tempfile.TemporaryDirectory(prefix="dpsql-duckdb-") as folder:
-            with duckdb.connect(f"{folder}/data.duckdb") as connection:
-                for statement in statements:
-                    connection.execute(statement)
-            yield f"duckdb:///{folder}/data.duckdb"
+        with _made_file(*statements) as file:
+            yield f"duckdb:///{file}"
 
     @contextmanager
     def serve(self, file: Path) -> Iterator[str]:
@@ -152,9 +162,35 @@ class PostgresHost:
             yield lambda sql: connection.execute(sql.encode()).fetchall()
 
 
+class SparkHost:
+    """Spark, in schemas of a server; a url has the schema behind #."""
+
+    def __init__(self, server: Callable[[], SparkServer]) -> None:
+        self._server = server
+
+    @contextmanager
+    def make(self, *statements: str) -> Iterator[str]:
+        with _made_file(*statements) as file, self.serve(file) as made:
+            yield made
+
+    def serve(self, file: Path) -> AbstractContextManager[str]:
+        return served_in_spark(file, self._server())
+
+    @contextmanager
+    def clinic(self, file: Path, folder: Path) -> Iterator[Path]:
+        policy = folder / "clinic.toml"
+        with self.serve(file) as url:
+            policy.write_text(adapted_policy(clinic_policy_text(), url), encoding="utf-8")
+            yield policy
+
+    def survey(self, folder: Path, adjacency: str) -> AbstractContextManager[Survey]:
+        return open_spark_survey(self._server(), folder, adjacency)
+
+
 HOSTS: Final[Mapping[str, Callable[[Callable[[], Server]], Host]]] = {
     "duckdb": DuckDBHost,
     "parquet": ParquetHost,
     "postgresql": PostgresHost,
 }
-"""By the engine's name; each is given what starts a server."""
+"""By the engine's name; each is given what starts a server. Spark takes a second for each query: the part
+of the suites that tests/test_spark.py has runs on it."""

@@ -103,7 +103,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
         {
             "name": "The database that clients connect to.",
             "url": "The data: a DuckDB file or a folder of files (relative to the policy), a folder of an S3 bucket, "
-            "or a PostgreSQL database. `${NAME}` is taken from the environment.",
+            "a PostgreSQL database, or a catalog in Spark. `${NAME}` is taken from the environment.",
             "schema": "The schema of tables that name none.",
             "privacy_unit": "Whom the guarantee protects, in one word. Messages use it.",
             "adjacency": '`"add_remove"` hides whether a unit is in the data. `"substitute"` hides what its rows say.',

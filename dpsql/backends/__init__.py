@@ -3,7 +3,7 @@
 from dpsql.backends.backend import Backend, Cancellation, ExactCells, ExactRows, PublicRows
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.outline import Outline
-from dpsql.backends.registry import open_backend, prepare_tables, read_outline
+from dpsql.backends.registry import has_prepared_tables, open_backend, prepare_tables, read_outline
 
 __all__ = [
     "Backend",
@@ -13,6 +13,7 @@ __all__ = [
     "ExactRows",
     "Outline",
     "PublicRows",
+    "has_prepared_tables",
     "open_backend",
     "prepare_tables",
     "read_outline",

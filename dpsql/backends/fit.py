@@ -103,13 +103,15 @@ def _check_digits(policy: Policy, tables: Mapping[str, EngineTable]) -> None:
             found = tables[table.name].columns[column.name]
             if column.type is not SqlType.NUMERIC or found.sql_type is not SqlType.NUMERIC:
                 continue
-            digits = re.fullmatch(r"DECIMAL\(\d+,(\d+)\)", found.type_name)
-            is_held = digits is not None and all(
-                (Fraction(str(value)) * 10 ** int(digits[1])).denominator == 1 for value in column.values or ()
+            digits = re.fullmatch(r"DECIMAL\(\d+,(\d+)\)", found.type_name, re.IGNORECASE)
+            is_held = (
+                digits is not None
+                and found.exact
+                and all((Fraction(str(value)) * 10 ** int(digits[1])).denominator == 1 for value in column.values or ())
             )
             if column.values_from is not None:
                 source, name = column.values_from
-                is_held = tables[source].columns[name].type_name == found.type_name
+                is_held = found.exact and tables[source].columns[name].type_name == found.type_name
             if not is_held and (column.values is not None or column.values_from is not None):
                 raise policy.wrong(
                     ("tables", table.name, "columns", column.name),

@@ -13,9 +13,13 @@ from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import Dialect
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.dialects.postgres import Postgres
-from dpsql.errors import InvalidParameter
+from dpsql.compiler.dialects.spark import Spark
+from dpsql.errors import InvalidParameter, InvalidPolicy
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, ENGINES, PARQUET, POSTGRES, S3, EngineKind, UnknownEngine, engine_of
+from dpsql.policy.engines import DUCKDB, ENGINES, PARQUET, POSTGRES, S3, SPARK, EngineKind, UnknownEngine, engine_of
+
+_NO_CLIENT = "the client of Spark Connect is not installed"
+_SPARK_EXTRA = "pip install 'dpsql[spark]'"
 
 Prepared = tuple[str, dict[str, int]]
 """Where bounded copies are, and how many rows each has."""
@@ -29,13 +33,14 @@ class Entry:
         dialect: Its SQL.
         backend: Opens a database, given its location and the policy.
         outline: Reads the outline of a database, given its location.
-        prepare: Makes the bounded copies of a policy's tables, given the url of a role that may write, if any.
+        prepare: Makes the bounded copies of a policy's tables, given the url of a role that may write, if any; None
+            where there are no prepared tables.
     """
 
     dialect: Dialect
     backend: Callable[[str, Policy], Backend]
     outline: Callable[[str], Outline]
-    prepare: Callable[[Policy, str | None], Prepared]
+    prepare: Callable[[Policy, str | None], Prepared] | None
 
 
 _ENTRIES: dict[EngineKind, Entry] = {}
@@ -69,10 +74,19 @@ def prepare_tables(policy: Policy, url: str | None = None) -> Prepared:
         Where they are, and the rows that each table's has, for the data owner alone.
 
     Raises:
-        InvalidPolicy: The database is not the policy's.
+        InvalidPolicy: The database is not the policy's, or its engine has no prepared tables.
         DatabaseUnavailable: The copies cannot be made now.
     """
-    return _ENTRIES[engine_of(policy.dataset.url)].prepare(policy, url)
+    engine = engine_of(policy.dataset.url)
+    prepare = _ENTRIES[engine].prepare
+    if prepare is None:
+        raise InvalidPolicy(f"there are no prepared tables where {engine} holds the data", hint="Queries need none.")
+    return prepare(policy, url)
+
+
+def has_prepared_tables(engine: EngineKind) -> bool:
+    """Return whether tables of an engine can be prepared."""
+    return _ENTRIES[engine].prepare is not None
 
 
 def read_outline(url: str) -> Outline:
@@ -129,7 +143,24 @@ def _prepare_on_server(policy: Policy, url: str | None) -> Prepared:
         backend.close()
 
 
+def _open_spark(url: str, policy: Policy) -> Backend:
+    try:
+        from dpsql.backends.spark import SparkBackend
+    except ImportError:
+        raise InvalidPolicy(f"dataset.url: {_NO_CLIENT}", hint=_SPARK_EXTRA) from None
+    return SparkBackend(url, policy)
+
+
+def _outline_of_spark(url: str) -> Outline:
+    try:
+        from dpsql.backends.spark_tables import outline_of_spark
+    except ImportError:
+        raise InvalidParameter(_NO_CLIENT, hint=_SPARK_EXTRA) from None
+    return outline_of_spark(url)
+
+
 register(DUCKDB, Entry(DuckDB(), DuckDBBackend, outline_of_duckdb, _prepare_in_file))
 register(PARQUET, Entry(DuckDB(), DuckDBBackend, outline_of_folder, _prepare_in_file))
 register(S3, Entry(DuckDB(), DuckDBBackend, outline_of_bucket, _prepare_in_file))
 register(POSTGRES, Entry(Postgres(), _open_server, _outline_of_server, _prepare_on_server))
+register(SPARK, Entry(Spark(), _open_spark, _outline_of_spark, None))

@@ -50,10 +50,10 @@ _QUERIES: Final = (
 @click.option("--no-serve", is_flag=True, help="Make the files, and do not serve them.")
 @click.option(
     "--engine",
-    type=click.Choice(["duckdb", "postgres"]),
+    type=click.Choice(["duckdb", "postgres", "spark"]),
     default="duckdb",
     show_default=True,
-    help="Keep the data in a file, or in a PostgreSQL server that runs as long as the demo.",
+    help="Keep the data in a file, or in a server of PostgreSQL or Spark that runs as long as the demo.",
 )
 @click.option(
     "--server",
@@ -65,8 +65,9 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
     """Make a synthetic clinic to try dpsql on, and serve it on this machine.
 
     The demo writes clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt to DIR; with --engine postgres the
-    directory postgres and clinic-postgres.toml. It makes a profile of rows per patient for epsilon 0.2 of the cap.
-    Existing files are kept.
+    directory postgres and clinic-postgres.toml, with --engine spark the directory spark and clinic-spark.toml. It
+    makes a profile of rows per patient for epsilon 0.2 of the cap. Existing files are kept, except the directory
+    spark: its server gets a copy of clinic.duckdb at each start. Every user of the machine can run code on that server.
 
     Example:
       dpsql demo --dir /tmp/clinic --port 6544
@@ -84,7 +85,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
         loaded = load_policy(policy)
         _make_profile(loaded, ledger)
         if no_serve:
-            ends = engine == "postgres" and server is None
+            ends = engine != "duckdb" and server is None
             again = f"demo --engine {engine} --dir {directory}" if ends else f"serve {policy} --ledger {url}"
             click.echo(f"\nto serve the clinic:\n  dpsql {again}")
             return
@@ -147,7 +148,21 @@ def _make_clinic(server: "ClinicServer", place: str, directory: Path, patients: 
     return _make_policy(directory / "clinic-postgres.toml", here)
 
 
-_CLINICS: Final = {"duckdb": _clinic_in_file, "postgres": _clinic_in_server}
+@contextmanager
+def _clinic_in_spark(directory: Path, patients: int) -> Iterator[Path]:
+    """The clinic in a Spark Connect server of its own, which runs until the end; gives the policy."""
+    from dpsql.cli.clinic_spark import clinic_in_spark
+
+    file = directory / "clinic.duckdb"
+    if file.exists():
+        click.echo(f"{file} exists and is kept; Spark gets a copy of it")
+    folder = (directory / "spark").resolve()
+    with _progress(patients) as progress, clinic_in_spark(folder, file, patients, progress) as url:
+        here = {"duckdb:///clinic.duckdb": url, 'schema = "main"': 'schema = "clinic"'}
+        yield _make_policy(directory / "clinic-spark.toml", here)
+
+
+_CLINICS: Final = {"duckdb": _clinic_in_file, "postgres": _clinic_in_server, "spark": _clinic_in_spark}
 
 
 @contextmanager

@@ -98,7 +98,8 @@ def _exactly(loaded: Policy, backend: "Backend", ledger: str | None) -> Iterator
     with opened_ledger(ledger, loaded.path) as opened:
         tables = exact_profile(loaded, opened, backend)
     for found in survey(loaded, backend):
-        yield from _surveyed(found, loaded.dataset.privacy_unit)
+        can_have_key = backend.schema.engine.enforces_keys and found.table.files is None
+        yield from _surveyed(found, loaded.dataset.privacy_unit, can_have_key=can_have_key)
     yield from drop_lines(tables)
 
 
@@ -120,7 +121,9 @@ def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
 
 def _copies(schema: "EngineSchema", path: Path) -> Iterator[str]:
     """The tables with a prepared table, and whether it is read."""
-    if not schema.copies:
+    from dpsql.backends import has_prepared_tables
+
+    if not schema.copies and has_prepared_tables(schema.engine):
         yield f"prepared tables: none (dpsql prepare {path} makes them)"
     for table, state in copy_states(schema):
         yield f"prepared table of {table}: {state}"
@@ -132,13 +135,13 @@ def copy_states(schema: "EngineSchema") -> Iterator[tuple[str, str]]:
         yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows per unit at most"
 
 
-def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
+def _surveyed(found: "TableSurvey", unit: str, *, can_have_key: bool) -> Iterator[str]:
     table = found.table
     key = f"PRIMARY KEY or UNIQUE NOT NULL ({table.unit_key})"
     bounds = f"max_rows = {table.rows_per_unit} is enforced in SQL"
     if found.one_row:
         bounds = f"{key} allows one row each, so bounding is not needed"
-    elif table.rows_per_unit == 1 and table.unit_key is not None and table.files is None:
+    elif table.rows_per_unit == 1 and table.unit_key is not None and can_have_key:
         bounds += f"; {key} would make it unnecessary"
     yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
     for finding in found.findings:

@@ -25,7 +25,7 @@ def prepare(policy: Path, url: str | None) -> None:
     this again when either changes. A running gateway uses new prepared tables after a restart.
 
     For a DuckDB file or a folder of files, they are in a file next to it. For PostgreSQL, they are in the schema that
-    prepared_schema names, which is created if it does not exist.
+    prepared_schema names, which is created if it does not exist. Spark has none.
     Give a password by PGPASSWORD or a password file, not in the URL.
 
     Example:

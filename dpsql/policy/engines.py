@@ -19,6 +19,7 @@ class EngineKind:
         default_schema: The schema of tables without a schema.
         is_file: True if a url is the scheme, `:///` and a path on this machine.
         is_folder: True if the data are files, each table some of them, and there is no database.
+        enforces_keys: True if a table can have a key that the engine enforces.
     """
 
     name: str
@@ -27,6 +28,7 @@ class EngineKind:
     default_schema: str
     is_file: bool = False
     is_folder: bool = False
+    enforces_keys: bool = True
 
     def __str__(self) -> str:
         """Its name."""
@@ -54,13 +56,16 @@ class EngineKind:
 
 
 DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
-PARQUET: Final = EngineKind("Parquet", ("parquet",), "parquet:///data", "main", is_file=True, is_folder=True)
+PARQUET: Final = EngineKind(
+    "Parquet", ("parquet",), "parquet:///data", "main", is_file=True, is_folder=True, enforces_keys=False
+)
 """DuckDB over a folder of files, which are its tables."""
-S3: Final = EngineKind("S3", ("s3",), "s3://bucket/clinic", "main", is_folder=True)
+S3: Final = EngineKind("S3", ("s3",), "s3://bucket/clinic", "main", is_folder=True, enforces_keys=False)
 """DuckDB over the objects of a bucket, which are its tables."""
 POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
+SPARK: Final = EngineKind("Spark", ("spark",), "spark://localhost:15002/spark_catalog", "default", enforces_keys=False)
 
-ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, S3, POSTGRES) for scheme in engine.schemes}
+ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, S3, POSTGRES, SPARK) for scheme in engine.schemes}
 """The engines by scheme."""
 
 

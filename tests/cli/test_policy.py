@@ -80,9 +80,9 @@ def test_a_draft_is_no_policy_before_somebody_says_whose_rows_these_are(run: Run
     [
         ("postgresql://reader:s3cret@127.0.0.1:1/db", "connection refused"),
         ("postgresql://reader:s3cret@127.0.0.1:x y/db", "libpq cannot read the URL"),
-        ("mysql://reader:s3cret@host/db", "must start with duckdb:///, parquet:///, s3:// or postgresql://"),
-        ("clinic.duckdb", "must start with duckdb:///, parquet:///, s3:// or postgresql://"),
-        ("duckdb:///", "must start with duckdb:///, parquet:///, s3:// or postgresql://"),
+        ("mysql://reader:s3cret@host/db", "must start with duckdb:///, parquet:///, s3://, postgresql:// or spark://"),
+        ("clinic.duckdb", "must start with duckdb:///, parquet:///, s3://, postgresql:// or spark://"),
+        ("duckdb:///", "must start with duckdb:///, parquet:///, s3://, postgresql:// or spark://"),
         ("duckdb:///nowhere.duckdb", "there is no file"),
     ],
 )

@@ -16,7 +16,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, PARQUET, POSTGRES, EngineKind
+from dpsql.policy.engines import DUCKDB, PARQUET, POSTGRES, SPARK, EngineKind
 from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ class Planner:
     def __init__(self, policy: Policy, engine: EngineKind = DUCKDB) -> None:
         self.policy = policy
         backend = open_backend(policy)
-        schema = backend.schema if engine is DUCKDB else _in_postgres(backend.schema)
+        schema = _DECLARED[engine](backend.schema)
         self.catalog = Catalog(policy, schema, policy.roles[0])
         backend.close()
 
@@ -72,21 +72,28 @@ def _in_postgres(schema: EngineSchema) -> EngineSchema:
     return EngineSchema(POSTGRES, tables)
 
 
-def _in_files(schema: EngineSchema) -> EngineSchema:
-    """The same tables as files, which have no keys."""
+def _in_spark(schema: EngineSchema) -> EngineSchema:
+    """The same tables as Spark would declare them: without keys."""
+    names = {"VARCHAR": "string", "INTEGER": "int", "TIMESTAMP": "timestamp_ntz"}
+    return _without_keys(SPARK, schema, lambda name: names.get(name, name.lower()))
+
+
+def _without_keys(engine: EngineKind, schema: EngineSchema, named: Callable[[str], str]) -> EngineSchema:
+    def column(found: EngineColumn) -> EngineColumn:
+        return replace(found, type_name=named(found.type_name), not_null=False)
+
     tables = {
-        name: EngineTable(
-            table.path, {each: replace(c, not_null=False) for each, c in table.columns.items()}, frozenset()
-        )
+        name: EngineTable(table.path, {each: column(found) for each, found in table.columns.items()}, frozenset())
         for name, table in schema.tables.items()
     }
-    return EngineSchema(PARQUET, tables)
+    return EngineSchema(engine, tables)
 
 
 _DECLARED: Mapping[EngineKind, Callable[[EngineSchema], EngineSchema]] = {
     DUCKDB: lambda schema: schema,
-    PARQUET: _in_files,
+    PARQUET: lambda schema: _without_keys(PARQUET, schema, str),
     POSTGRES: _in_postgres,
+    SPARK: _in_spark,
 }
 
 FIVE_IN_EACH = {"max_groups = 10 ": "max_rows_per_group = 5\nmax_groups = 10 "}

@@ -15,7 +15,7 @@ from dpsql.compiler.ir.nodes import Call, Case, Cast, Column, Expr, Field, Grid,
 from dpsql.compiler.ir.schema import EngineColumn
 from dpsql.errors import UnsupportedQuery
 from dpsql.policy import load_policy
-from dpsql.policy.engines import DUCKDB, ENGINES, POSTGRES, S3
+from dpsql.policy.engines import DUCKDB, ENGINES, POSTGRES, S3, SPARK
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
 from tests.engines import HOSTS
@@ -28,8 +28,9 @@ def elephant(clinic_policy: Path) -> Planner:
 
 def test_every_engine_has_a_dialect_of_its_own() -> None:
     assert set(DIALECTS) == set(ENGINES.values())
-    alike = {S3}  # objects are read as Parquet files are: tests/backends/test_object_store.py
-    hosted = {engine.schemes[0] for engine in DIALECTS if engine not in alike}
+    # Objects are read as Parquet files are: tests/backends/test_object_store.py. Spark has tests/test_spark.py.
+    elsewhere = {S3, SPARK}
+    hosted = {engine.schemes[0] for engine in DIALECTS if engine not in elsewhere}
     assert hosted == set(HOSTS), "an engine that no suite runs on"
     assert set(DIALECTS[DUCKDB].functions) == set(FUNCTIONS) | {"beginning"}
     assert set(FUNCTIONS) < set(DIALECTS[POSTGRES].functions)  # which has some by type besides

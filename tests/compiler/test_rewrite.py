@@ -12,11 +12,11 @@ import pytest
 
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.policy import load_policy
-from dpsql.policy.engines import DUCKDB, POSTGRES, EngineKind
+from dpsql.policy.engines import DUCKDB, POSTGRES, SPARK, EngineKind
 from tests.compiler.plans import Planner
 from tests.fixtures.load import HERE, Case, load, parse
 
-FIXTURES = {DUCKDB: "rewrite.sql", POSTGRES: "rewrite_postgres.sql"}
+FIXTURES = {DUCKDB: "rewrite.sql", POSTGRES: "rewrite_postgres.sql", SPARK: "rewrite_spark.sql"}
 CASES = [(engine, case) for engine, fixture in FIXTURES.items() for case in load(fixture)]
 Planners = dict[EngineKind, Planner]
 Updates = dict[tuple[EngineKind, str], str]

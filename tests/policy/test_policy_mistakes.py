@@ -173,10 +173,14 @@ DATASET = [
     dataset('cap = ""', "an empty text", 'cap = "clinic-people"'),
     url(
         '"mysql://root:secret@host/db"',
-        "must start with duckdb:///, parquet:///, s3:// or postgresql://",
+        "must start with duckdb:///, parquet:///, s3://, postgresql:// or spark://",
         "postgresql://reader@host/db",
     ),
-    url('"duckdb"', "must start with duckdb:///, parquet:///, s3:// or postgresql://", "duckdb:///clinic.duckdb"),
+    url(
+        '"duckdb"',
+        "must start with duckdb:///, parquet:///, s3://, postgresql:// or spark://",
+        "duckdb:///clinic.duckdb",
+    ),
     url('"duckdb://clinic.duckdb"', "duckdb:/// and a path", "duckdb:///clinic.duckdb"),
     url('"duckdb:///"', "duckdb:/// and a path", "duckdb:///clinic.duckdb"),
     url('"duckdb:///a?read_only=1"', "without parameters", "duckdb:///clinic.duckdb"),

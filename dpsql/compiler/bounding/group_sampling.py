@@ -69,7 +69,8 @@ def by_shares(
     """Reduce the rows of units with too many in proportion, by systematic sampling.
 
     Columns named in `carried` are handed on. `same` is the join condition of two units that are one. Where `flagged`,
-    the column `sampled` is true of units that had too many.
+    the column `sampled` is true of units that had too many. If two scans may find different rows, a window computes
+    N, so that all steps read one scan.
 
     Guarantee: Σm ≤ most over the groups of a unit, and 0 ≤ m ≤ n in each. With N = Σn > most, u in 0 … N − 1, and C the
         sum of n up to a group, m is ⌊(C·most + u)/N⌋ less the same of the group before. These add up to
@@ -81,9 +82,18 @@ def by_shares(
     """
     columns, order = ", ".join(carried), ", ".join(f"{key} NULLS LAST" for key in keys)
     one = same(f"{source}.unit", "many_rows.unit")
-    upto = f"sum(n) OVER (PARTITION BY unit ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
-    groups = f"SELECT {source}.*, total FROM {source} JOIN many_rows ON {one}"
+    upto = f"{dialect.total('n')} OVER (PARTITION BY unit ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     before, after = (dialect.quotient(f"({rows} * {most} + u)", "total") for rows in ("(upto - n)", "upto"))
+    if not dialect.scans_agree:
+        # Nothing would limit the rows that only a second scan finds.
+        sums = f"SELECT *, {dialect.total('n')} OVER (PARTITION BY unit) AS total, {upto} AS upto FROM {source}"
+        share = f"CASE WHEN total > {most} THEN CAST({after} - {before} AS BIGINT) ELSE n END AS m"
+        told = f", total > {most} AS sampled" if flagged else ""
+        return [
+            ("running", f"SELECT *, abs({hashed} % total) AS u FROM ({sums}) AS g"),
+            ("shared", f"SELECT {columns}, {share}{told} FROM running"),
+        ]
+    groups = f"SELECT {source}.*, total FROM {source} JOIN many_rows ON {one}"
     no, yes = (", FALSE AS sampled", ", TRUE AS sampled") if flagged else ("", "")
     few = f"SELECT {columns}, n AS m{no} FROM {source} WHERE NOT EXISTS (SELECT 1 FROM many_rows WHERE {one})"
     many = f"SELECT {columns}, CAST({after} - {before} AS BIGINT) AS m{yes} FROM running"

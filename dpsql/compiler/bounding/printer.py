@@ -166,7 +166,7 @@ class _Printer:
         return f"count({value}){self._filter(count.condition)}"
 
     def _sum(self, total: steps.Sum) -> str:
-        return f"sum({self._value(total.value)}){self._filter(total.condition)}"
+        return f"{self._dialect.total(self._value(total.value))}{self._filter(total.condition)}"
 
     def _where(self, value: steps.Value | None, condition: steps.Plain | None) -> str:
         """The condition that a value is there, and that its row meets another."""
@@ -339,7 +339,7 @@ class _Printer:
     def _total(self, place: int, cell: steps.Cell) -> str:
         match cell:
             case steps.UnitTotal():
-                return _total(f"coalesce(sum(p{place}), 0)")
+                return _total(f"coalesce({self._dialect.total(f'p{place}')}, 0)")
             case steps.RowCount():
                 return self._row_total(cell)
             case steps.RowSum():
@@ -370,12 +370,16 @@ class _Printer:
         if isinstance(cell.total, steps.Product):
             distance = f"({value} - {self._dialect.whole(cell.total.factors[0].grid.centre)})"
             square = f"{distance} * {distance}"
-            total = " + ".join(_distinct_sum(square, condition, f"{distance} {sign} 0") for sign in (">=", "<"))
+            total = " + ".join(self._distinct_sum(square, condition, f"{distance} {sign} 0") for sign in (">=", "<"))
         else:
-            total = _distinct_sum(value, condition)
+            total = self._distinct_sum(value, condition)
         if cell.centre is not None:
             total += f" - {self._dialect.wide(cell.centre)} * {count}"
         return _total(total)
+
+    def _distinct_sum(self, value: str, *conditions: str | None) -> str:
+        """The sum of the distinct values of rows that meet all conditions."""
+        return f"coalesce({self._dialect.total(value, distinct=True)}{_filter(*conditions)}, 0)"
 
     def _with_apart(self, cells: str) -> str:
         """The cells, joined with those that are computed separately."""
@@ -406,7 +410,8 @@ class _Printer:
         if not self._in_pieces:
             self._cte("totals", cells)
             return "", []
-        self._cte("totals", f"SELECT *, row_number() OVER () AS place FROM {self._dialect.derived(cells)}")
+        number = self._dialect.numbered("", self._keys)
+        self._cte("totals", f"SELECT *, {number} AS place FROM {self._dialect.derived(cells)}")
         names, tables = ", ".join([*self._keys, "piece"]), dict.fromkeys(filter(self._is_long, self._apart.values()))
         self._cte("pieces", " UNION ".join(f"SELECT {names} FROM apart{place}" for place in tables))
         joined = f" LEFT JOIN pieces ON {self._match('pieces', 'totals', self._keys)}"
@@ -452,8 +457,8 @@ class _Printer:
             listed, tied = f"SELECT DISTINCT {names}, {value} AS v", ["v"]
         else:
             # Rows with equal values are interchangeable.
-            alike = f"row_number() OVER (PARTITION BY {names}, {value}) AS k"
-            listed, tied = f"SELECT {names}, {value} AS v, {alike}", ["v", "k"]
+            number = self._dialect.numbered(f"PARTITION BY {names}, {value}", ())
+            listed, tied = f"SELECT {names}, {value} AS v, {number} AS k", ["v", "k"]
         self._cte(f"values{place}", f"{listed} FROM {source} WHERE {where}")
         order = ", ".join([self._hash("unit", *tied), *tied])
         rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
@@ -545,11 +550,6 @@ def _filter(*conditions: str | None) -> str:
     """FILTER for the rows that meet all conditions."""
     told = " AND ".join(each for each in conditions if each is not None)
     return f" FILTER (WHERE {told})" if told else ""
-
-
-def _distinct_sum(value: str, *conditions: str | None) -> str:
-    """The sum of the distinct values of rows that meet all conditions."""
-    return f"coalesce(sum(DISTINCT {value}){_filter(*conditions)}, 0)"
 
 
 def _total(text: str) -> str:

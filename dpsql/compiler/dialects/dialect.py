@@ -10,7 +10,19 @@ from datetime import date
 from fractions import Fraction
 
 from dpsql.compiler.ir.functions import FUNCTIONS, Spelling
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
+from dpsql.compiler.ir.nodes import (
+    AggregateCall,
+    Call,
+    Cast,
+    Exists,
+    Expr,
+    Grid,
+    InRelation,
+    Join,
+    Scalar,
+    Value,
+    Window,
+)
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -21,15 +33,15 @@ FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
 
 def standard_name(name: str) -> str:
     """An identifier as the SQL standard quotes it."""
-    return '"' + _held(name).replace('"', '""') + '"'
+    return '"' + held(name).replace('"', '""') + '"'
 
 
 def standard_text(text: str) -> str:
     """A string constant as the SQL standard quotes it, in which a backslash is a character like others."""
-    return "'" + _held(text).replace("'", "''") + "'"
+    return "'" + held(text).replace("'", "''") + "'"
 
 
-def _held(text: str) -> str:
+def held(text: str) -> str:
     """Return the text if SQL can contain it: NUL and unpaired surrogates are refused.
 
     Raises:
@@ -72,6 +84,8 @@ class Dialect(ABC):
         orders_groups: True if aggregating a unit's groups in their order is fastest.
         turns_of_rows: True if a prepared table is best laid out in turns: a row of each unit, then a second of each.
         ranks_few: True if ranking only the groups of units with too many of them is worth the extra joins.
+        scans_agree: True if a statement that reads a table twice finds the same rows both times. Where it is False, no
+            bound may compare two scans.
     """
 
     types: Mapping[SqlType, str]
@@ -81,6 +95,7 @@ class Dialect(ABC):
     orders_groups: bool
     turns_of_rows: bool
     ranks_few: bool
+    scans_agree: bool
 
     @staticmethod
     @abstractmethod
@@ -185,6 +200,13 @@ class Dialect(ABC):
 
     # Aggregates
 
+    def check_call(self, call: AggregateCall | Window) -> None:  # noqa: B027
+        """Refuse an aggregate or a window function that the engine does not have.
+
+        Raises:
+            UnsupportedQuery: The engine does not have it.
+        """
+
     @abstractmethod
     def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
         """An aggregate of an argument, with its FILTER or OVER behind it."""
@@ -203,6 +225,10 @@ class Dialect(ABC):
         """
         raise _only_above(function.upper())
 
+    def total(self, value: str, *, distinct: bool = False) -> str:
+        """The exact sum of whole numbers, or of the distinct ones."""
+        return f"sum({'DISTINCT ' if distinct else ''}{value})"
+
     @abstractmethod
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""
@@ -220,6 +246,10 @@ class Dialect(ABC):
         pair = f"{self.as_text(value, SqlType.BIGINT)} || ':' || {self.as_text(count, SqlType.BIGINT)}"
         return f"string_agg({pair}, ',' ORDER BY {value})"
 
+    def numbered(self, partition: str, keys: Sequence[str]) -> str:
+        """Row numbers in any order within a partition. Rows with equal keys must be alike."""
+        return f"row_number() OVER ({partition})"
+
     # Relations
 
     def cte(self, name: str, select: str, *, lazy: bool = False) -> str:
@@ -236,6 +266,13 @@ class Dialect(ABC):
 
         Raises:
             UnsupportedQuery: It has no such join.
+        """
+
+    def check_subquery(self, subquery: Exists | InRelation | Scalar) -> None:  # noqa: B027
+        """Refuse a subquery in an expression that the engine cannot run.
+
+        Raises:
+            UnsupportedQuery: The engine cannot run it.
         """
 
     @abstractmethod

@@ -96,6 +96,7 @@ class Postgres(Dialect):
     orders_groups = True
     turns_of_rows = False
     ranks_few = False
+    scans_agree = True
 
     # Expressions
 

@@ -163,11 +163,14 @@ class Renderer:
                 items = ", ".join(self.expression(item) for item in expression.items)
                 return f"({self.expression(expression.argument)} IN ({items}))"
             case Exists():
+                self.dialect.check_subquery(expression)
                 return f"EXISTS ({self.relation(self._beneath_projections(expression.relation), frozenset())})"
             case InRelation():
+                self.dialect.check_subquery(expression)
                 rows = self.relation(expression.relation, frozenset(expression.relation.fields))
                 return f"({self.expression(expression.argument)} IN ({rows}))"
             case Scalar():
+                self.dialect.check_subquery(expression)
                 return f"({self.relation(expression.relation, frozenset(expression.relation.fields))})"
             case _:
                 return self._window(expression, ())
@@ -199,6 +202,7 @@ class Renderer:
 
     def _window(self, window: Window, ties: tuple[Field, ...]) -> str:
         """A window function; `ties` are the fields that decide what its own order leaves open."""
+        self.dialect.check_call(window)
         arguments = [self.expression(argument) for argument in window.arguments]
         parts = []
         if window.partition:
@@ -361,6 +365,7 @@ class Renderer:
         return f"SELECT {', '.join(items) or 'count(*) AS one'} FROM {self.dialect.derived(inner)}{grouping}"
 
     def _aggregate_call(self, call: AggregateCall) -> str:
+        self.dialect.check_call(call)
         behind = f" FILTER (WHERE {self.expression(call.filter)})" if call.filter is not None else ""
         return f"count(*){behind}" if call.argument is None else self._aggregated(call, call.argument, behind)
 
