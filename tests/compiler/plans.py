@@ -16,7 +16,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, PARQUET, POSTGRES, SPARK, EngineKind
+from dpsql.policy.engines import DUCKDB, PARQUET, POSTGRES, S3, SPARK, EngineKind
 from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -92,6 +92,7 @@ def _without_keys(engine: EngineKind, schema: EngineSchema, named: Callable[[str
 _DECLARED: Mapping[EngineKind, Callable[[EngineSchema], EngineSchema]] = {
     DUCKDB: lambda schema: schema,
     PARQUET: lambda schema: _without_keys(PARQUET, schema, str),
+    S3: lambda schema: _without_keys(S3, schema, str),
     POSTGRES: _in_postgres,
     SPARK: _in_spark,
 }
