@@ -86,7 +86,8 @@ def list_files(policy: Policy, folder: FileFolder, known: Listed = MappingProxyT
         DatabaseUnavailable: The folder cannot be listed now.
     """
     made = [(table.name, table.files) for table in policy.tables if table.files is not None]
-    matching = folder.look() if made else None
+    patterns = [path for _, files in made if not files.format.has_snapshots for path in files.paths]
+    matching = folder.look(patterns) if patterns else None
     listed: dict[str, dict[str, FileState]] = {}
     for name, files in made:
         if matching is not None and not files.format.has_snapshots:

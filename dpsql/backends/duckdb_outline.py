@@ -25,6 +25,9 @@ _KEYS: Final = """
     AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY') ORDER BY ALL"""
 
 
+_ALL: Final = "**/*.parquet"
+
+
 def outline_of_duckdb(file: str) -> Outline:
     """Read the outline of a file.
 
@@ -91,7 +94,7 @@ def outline_of_bucket(url: str) -> Outline:
 
 def _outline(folder: FileFolder, url: str) -> Outline:
     try:
-        found = {path: state for path, state in folder.look()("**/*.parquet") if state is not None}
+        found = {path: state for path, state in folder.look((_ALL,))(_ALL) if state is not None}
     except FolderError as error:
         raise InvalidParameter(error.what, hint=error.hint) from None
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as database:

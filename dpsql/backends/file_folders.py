@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -58,8 +58,11 @@ class FileFolder(Protocol):
     def name(self) -> str:
         """How messages name the folder."""
 
-    def look(self) -> Matching:
+    def look(self, patterns: Iterable[str]) -> Matching:
         """Look at the files that there are now.
+
+        Args:
+            patterns: All that may be asked for.
 
         Raises:
             FolderError: From what is returned: a folder in it cannot be listed.
@@ -103,7 +106,7 @@ class LocalFolder:
     def __init__(self, path: str) -> None:
         self.name = os.path.realpath(path)
 
-    def look(self) -> Matching:
+    def look(self, patterns: Iterable[str]) -> Matching:
         """Look at the files that there are now; see FileFolder."""
         return self._matching
 

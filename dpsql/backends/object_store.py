@@ -10,10 +10,12 @@ Reference:
 """
 
 import ipaddress
+import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -28,6 +30,15 @@ from obstore.store import S3Store
 
 from dpsql.backends.file_folders import FileState, Matching
 from dpsql.errors import DatabaseUnavailable
+
+_LOG = logging.getLogger("dpsql.backend")
+
+_ENVIRONMENT: Final = (
+    "The operator looks at the bucket, and at AWS_REGION, AWS_ENDPOINT_URL and the credentials in the environment of "
+    "the gateway."
+)
+_OWN_FOLDER: Final = "The data owner moves the objects of the tables to a folder of their own."
+_BAD_NAME: Final = "The data owner removes the object whose name has an empty part, or one that is . or .."
 
 MAX_OBJECTS: Final = 100_000
 """Below the url: each query lists them."""
@@ -47,19 +58,24 @@ class ObjectFolder:
     def __init__(self, url: str) -> None:
         self.name = url
 
-    def look(self) -> Matching:
+    def look(self, patterns: Iterable[str]) -> Matching:
         """Look at the objects that there are now; see FileFolder."""
+        wanted = re.compile("|".join(f"(?:{_expression('', pattern)})" for pattern in patterns))
         found: dict[str, FileState] = {}
+        count, end = 0, time.monotonic() + _SECONDS
         try:
             for block in obstore.list(self._store):
-                found |= {f"{self.name}/{each['path']}": _state_of(each) for each in block}
-                if len(found) > MAX_OBJECTS:
-                    raise DatabaseUnavailable(
-                        f"there are more than {MAX_OBJECTS:,} objects in {self.name}",
-                        hint="The data owner moves the objects of the tables to a folder of their own.",
-                    )
+                found |= {
+                    f"{self.name}/{each['path']}": _state_of(each) for each in block if wanted.fullmatch(each["path"])
+                }
+                count += len(block)
+                if count > MAX_OBJECTS:
+                    raise self._unavailable(f"there are more than {MAX_OBJECTS:,}", _OWN_FOLDER)
+                if time.monotonic() > end:
+                    raise self._unavailable(f"this takes more than {_SECONDS:g} seconds", _OWN_FOLDER)
         except BaseError as error:
-            raise self._unavailable(type(error).__name__) from None
+            hint = _BAD_NAME if type(error).__name__ == "InvalidPathError" else _ENVIRONMENT
+            raise self._unavailable(type(error).__name__, hint) from None
 
         def matching(pattern: str) -> Iterator[tuple[str, FileState | None]]:
             wanted = re.compile(_expression(f"{self.name}/", pattern))
@@ -84,7 +100,9 @@ class ObjectFolder:
     def _store(self) -> S3Store:
         endpoints = [url for name in _ENDPOINTS if (url := os.environ.get(name))]
         if not all(map(_is_endpoint, endpoints)):
-            raise self._unavailable("AWS_ENDPOINT_URL is not https://HOST, or http://HOST of this machine")
+            raise self._unavailable(
+                "AWS_ENDPOINT_URL is not https://HOST, or http://HOST of this machine", _ENVIRONMENT
+            )
         limit = timedelta(seconds=_SECONDS)
         try:
             return S3Store.from_url(
@@ -98,14 +116,12 @@ class ObjectFolder:
                 retry_config={"max_retries": 3, "retry_timeout": limit},
             )
         except (BaseError, ValueError) as error:  # a value of the environment is none of its kind
-            raise self._unavailable(type(error).__name__) from None
+            raise self._unavailable(type(error).__name__, _ENVIRONMENT) from None
 
-    def _unavailable(self, what: str) -> DatabaseUnavailable:
-        return DatabaseUnavailable(
-            f"{self.name} cannot be listed now: {what}",
-            hint="The operator looks at the bucket, and at AWS_REGION, AWS_ENDPOINT_URL (https) and the credentials "
-            "in the gateway's environment.",
-        )
+    def _unavailable(self, what: str, hint: str) -> DatabaseUnavailable:
+        """The error for analysts, too: only the log names the bucket."""
+        _LOG.error("%s cannot be listed: %s", self.name, what)
+        return DatabaseUnavailable(f"the objects of the data cannot be listed now: {what}", hint=hint)
 
 
 def _is_endpoint(url: str) -> bool:

@@ -54,7 +54,7 @@ from dpsql.wire.watchdog import Watchdog
 _LOG: Final = logging.getLogger("dpsql.serve")
 _HEALTH_SECONDS: Final = 4.0
 """The time in which a worker must report its health; its own checks take at most half of it."""
-_LOAD_SECONDS: Final = 120.0
+_LOAD_SECONDS: Final = 1800.0
 """The time in which a worker must open the databases of new policies."""
 _ADOPT_SECONDS: Final = 10.0
 """The time in which a worker must adopt them."""

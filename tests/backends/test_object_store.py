@@ -281,7 +281,9 @@ def test_a_store_that_is_away(cloud: Cloud, make_engine: MakeEngine, monkeypatch
         backend = cloud.open()
         session = Session(make_engine(cloud.policy(), backend=backend), "ana")
         statement, budget = session.parse("SELECT COUNT(*) FROM visits; SELECT epsilon_spent FROM dpsql.budget")
-    with pytest.raises(DatabaseUnavailable, match="cannot be listed now") as refused:
+    with pytest.raises(
+        DatabaseUnavailable, match="the objects of the data cannot be listed now: GenericError"
+    ) as refused:
         session.execute(statement)
     assert refused.value.hint and "AWS_ENDPOINT_URL" in refused.value.hint
     assert session.execute(budget).rows[0][0] == 0
@@ -327,8 +329,30 @@ def test_too_many_objects(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None
     cloud.parquet("other.parquet")
     cloud.upload()
     monkeypatch.setattr(object_store, "MAX_OBJECTS", 1)
-    with pytest.raises(DatabaseUnavailable, match="more than 1 objects"):
+    with pytest.raises(DatabaseUnavailable, match="there are more than 1"):
         cloud.open()
+
+
+def test_names_that_are_no_paths(cloud: Cloud) -> None:
+    cloud.parquet()
+    cloud.upload()
+    cloud.bucket.put("a//b.parquet", b"x")
+    with pytest.raises(DatabaseUnavailable, match="InvalidPathError") as refused:
+        cloud.open()
+    assert (
+        refused.value.hint == "The data owner removes the object whose name has an empty part, or one that is . or .."
+    )
+    assert "bucket" not in str(refused.value)
+
+
+def test_a_listing_without_end(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud.parquet()
+    cloud.upload()
+    folder = ObjectFolder(cloud.bucket.url)
+    assert folder.look(["*.parquet"])
+    monkeypatch.setattr(object_store, "_SECONDS", -1.0)
+    with pytest.raises(DatabaseUnavailable, match="this takes more than -1 seconds"):
+        folder.look(["*.parquet"])
 
 
 @pytest.mark.parametrize(

@@ -415,7 +415,7 @@ def margin_text(margin: float) -> str:
     if math.isinf(margin):
         return "∞"
     rounded = _TWO_DIGITS.create_decimal(margin * (1 - _FLOAT_ERROR))
-    return f"{rounded.normalize() if margin.is_integer() else rounded:,f}"
+    return f"{rounded.normalize() if float(margin).is_integer() else rounded:,f}"
 
 
 def _half_width(noise: CellMechanism) -> float:
