@@ -13,7 +13,7 @@ from dpsql.backends.backend import Cancellation
 from dpsql.compiler.derivation.derivation import union
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import BackendFailure, BudgetExhausted, CardinalityViolation, QueryCanceled
+from dpsql.errors import BackendFailure, BudgetExhausted, CardinalityViolation, QueryCanceled, UnsupportedQuery
 from dpsql.gateway import workloads
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.derivations import Derivations, PlannedSource, ReleaseSearch
@@ -328,6 +328,24 @@ def test_only_the_first_queries_are_planned_together(make_engine: MakeEngine, cl
     counts = [f"SELECT COUNT(*) {PEOPLE} AND age = {age}" for age in range(22)]
     ask(session, *counts)
     assert spent(engine, "cleo").rho == FULL  # the last two are cells of the same release
+
+
+def test_queries_of_many_releases_are_planned_with_nothing(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = asks(make_engine(clinic_policy), "cleo")
+    monkeypatch.setattr(workloads, "_MOST_RELEASES", 1)
+    assert "together" not in notices(ask(session, *BY_FILTER))
+
+
+def test_nothing_is_charged_for_what_post_processing_cannot_run(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    bad = f"SELECT (ARRAY_AGG(c))[99999999999999999999] FROM (SELECT COUNT(*) AS c {PEOPLE} AND age = 3) AS t"
+    statements = session.parse("; ".join((bad, *BY_FILTER)))
+    with pytest.raises(UnsupportedQuery, match="nothing was charged"):
+        session.execute(statements[0])
+    assert charges(engine, "cleo") == 0
 
 
 def test_no_release_costs_more_than_a_query_may(make_engine: MakeEngine, clinic_policy: Path) -> None:

@@ -274,6 +274,8 @@ class Engine:
             reading = Reading(_READ_SECONDS * len(requests), cancellation.check)
             try:
                 self._backend.check(workload.bought, (), cancellation)
+                for query in workload.queries:
+                    self._post.check(query, cancellation)
                 charge = self.ledger.charge(user, self.policy, requests, sql=sql, reuse=True, reading=reading)
             except (BudgetExhausted, PolicyViolation, UnsupportedQuery):
                 return None

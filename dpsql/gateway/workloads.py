@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from itertools import permutations
+from itertools import accumulate, permutations
 from math import sqrt
 
-from dpsql.backends.backend import PublicRows
+from dpsql.backends.backend import Cancellation, PublicRows
 from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.derivation.derivation import union
 from dpsql.compiler.ir.nodes import Release, Sort
@@ -37,6 +37,8 @@ from dpsql.privacy.conversion import decimal
 
 MOST_QUERIES = 20
 """Queries that are planned together: the first ones of a message."""
+_MOST_RELEASES = 60
+"""Of all queries that are planned together: the releases of each two are compared."""
 _MOST_UNIONS = 12
 """Unions of two releases that are tried: those of most pairs."""
 _MOST_GROUPS = 10_000
@@ -117,7 +119,9 @@ class WorkloadPlanner:
 
     def plan(self, queries: Sequence[CompiledQuery]) -> Workload:
         """Plan queries together, or one after another if that is not cheaper."""
-        first = {place: query for place, query in enumerate(queries[:MOST_QUERIES]) if self._may_share(query)}
+        counts = accumulate(len(query.releases) for query in queries)
+        row = [query for query, count in zip(queries[:MOST_QUERIES], counts, strict=False) if count <= _MOST_RELEASES]
+        first = {place: query for place, query in enumerate(row) if self._may_share(query)}
         alone = self.answered(first)
         found, members = alone, [query for place, query in first.items() if alone.queries[place].bought]
         if len(members) > 1:
@@ -154,7 +158,7 @@ class WorkloadPlanner:
         """Return the releases among which is chosen: those of the queries, and unions of two of them."""
         wanted = list(self._wanted(members))
         made = [(query, each.release, self._source(planned)) for query, planned, each in wanted]
-        for query, release, like in _unions(wanted):
+        for query, release, like in _unions(wanted, self.search.cancellation):
             made.append((query, release, self._at(query, release, self._cost((like,)).epsilon)))
         offers = (Offer(query, release, each, self._ratios(each, wanted)) for query, release, each in made if each)
         return [each for each in offers if len(each.ratios) > 1]
@@ -267,11 +271,14 @@ class WorkloadPlanner:
         return together(self.limit, [Spent.zero().add(event for planned in bought for event in planned.events)])
 
 
-def _unions(wanted: Sequence[_Wanted]) -> Iterator[tuple[CompiledQuery, Release, PlannedRelease]]:
+def _unions(
+    wanted: Sequence[_Wanted], cancellation: Cancellation
+) -> Iterator[tuple[CompiledQuery, Release, PlannedRelease]]:
     """Yield unions of two releases, each once, those of most pairs first, with the release whose cells they have."""
     found: dict[object, tuple[CompiledQuery, Release, PlannedRelease]] = {}
     pairs: Counter[object] = Counter()
     for (query, planned, mine), (_, _, other) in permutations(wanted, 2):
+        cancellation.check()
         release = union(mine, other)
         if release is None:
             continue

@@ -34,6 +34,8 @@ _OF_YEAR = "TO_CHAR(TO_DATE({}, 'YYYY'), '%s')"
 _OF_NUMBER = "TO_CHAR(CAST({} AS float8), '999,990.00')"
 _YEAR = "TO_CHAR(age, '000')"
 
+TRUTHS = ",".join(["TRUE", "FALSE"] * 300)
+
 REFUSED = {
     "a megabyte of parentheses": ("54001", "SELECT " + "(" * 500_000 + "1" + ")" * 500_000),
     "parentheses within the limit of length": ("54001", "SELECT " + "(" * 9_000 + "1" + ")" * 9_000),
@@ -66,6 +68,14 @@ REFUSED = {
         "WITH t AS (SELECT 1 FROM doctors AS d"
         + "".join(f" JOIN doctors AS d{i} ON TRUE" for i in range(33))
         + ") SELECT 1 FROM t AS a JOIN t AS b ON TRUE",
+    ),
+    "lists within lists": (
+        "54001",
+        COUNT + "(age > ANY (ARRAY[" + ",".join(["12"] * 300) + "])) > ANY (ARRAY[" + TRUTHS + "])",
+    ),
+    "ALL within ALL": (
+        "0A000",
+        nested("SELECT doctor_id FROM doctors WHERE doctor_id > ALL ({})", 12, "SELECT doctor_id FROM doctors"),
     ),
     "many joins": ("0A000", "SELECT 1 FROM doctors d" + "".join(f" JOIN doctors d{i} ON TRUE" for i in range(100))),
     "many joins in a release": (

@@ -80,11 +80,7 @@ def lower(
         if columns is None:
             raise
         return columns, lowerer.clauses.fields
-    if max(map(_joins, _engine_queries(lowered.relation))) > MAX_JOINS:
-        raise UnsupportedQuery(
-            f"a query may have at most {MAX_JOINS} joins and subqueries in expressions on each side of a UNION",
-            position=lowerer.clauses.at(tree),
-        )
+    _check_joins(lowered, tree, lowerer.clauses)
     if isinstance(lowered.status, Protected):
         if not has_no_rows(lowered.relation):
             raise _rows_refused(lowerer.clauses, lowered, tree)
@@ -321,7 +317,10 @@ class QueryLowerer:
 
         def subquery(node: exp.Expr, scope: Scope) -> Lowered:
             self._count(node)
-            return self.query(node, ctes, scope)
+            lowered = self.query(node, ctes, scope)
+            # At once: a comparison with ALL has its subquery several times, and one within another many times.
+            _check_joins(lowered, node, self.clauses)
+            return lowered
 
         return replace(self.clauses, subquery=subquery)
 
@@ -451,6 +450,14 @@ def _engine_queries(relation: Relation) -> Iterator[Relation]:
     for node in nodes(relation):
         if isinstance(node, Release):
             yield from _engine_queries(node.aggregate)
+
+
+def _check_joins(lowered: Lowered, node: exp.Expr, clauses: Clauses) -> None:
+    if max(map(_joins, _engine_queries(lowered.relation))) > MAX_JOINS:
+        raise UnsupportedQuery(
+            f"a query may have at most {MAX_JOINS} joins and subqueries in expressions on each side of a UNION",
+            position=clauses.at(node),
+        )
 
 
 def _joins(relation: Relation) -> int:

@@ -39,7 +39,7 @@ from dpsql.compiler.relations.joins import (
     shows_absence,
     with_same_unit,
 )
-from dpsql.compiler.scope.lowering import Lowered, Lowering, Method
+from dpsql.compiler.scope.lowering import MAX_PARTS, Lowered, Lowering, Method
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import counted, linked, with_extreme
 from dpsql.errors import DatatypeMismatch, InvalidSyntax, LimitExceeded, PolicyViolation, UnsupportedQuery
@@ -94,11 +94,14 @@ def _with_each(lowering: Lowering, node: exp.Binary, kind: str, items: list[exp.
         return negated(found) if kind == "all" else found
     if len(items) > MAX_TERMS:
         raise LimitExceeded(f"an array may have at most {MAX_TERMS:,} items here", position=lowering.at(node))
-    terms = []
+    terms, parts = [], 0
     for item in items:
-        each = node.copy()
-        each.set("expression", item)
+        each = type(node)(**{**node.args, "this": node.this.copy(), "expression": item.copy()})  # not the array
         terms.append(lowering.lower(each))
+        parts += lowering.sizes.of(terms[-1])
+        if parts > MAX_PARTS:
+            what = f"the comparison has more than {MAX_PARTS:,} parts after expansion"
+            raise LimitExceeded(what, hint="Compare with fewer items.", position=lowering.at(node))
     return (all_of if kind == "all" else any_of)(*terms)
 
 
