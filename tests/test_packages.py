@@ -22,7 +22,6 @@ SUITE = ("tests/compiler/test_rejected.py", "tests/compiler/test_rewrite.py", "t
 OLDEST = (
     *(f"tests/compiler/test_{name}.py" for name in ("edges", "expressions", "accepted")),
     *(f"tests/backends/test_{name}.py" for name in ("duckdb", "duckdb_files", "duckdb_lakes", "duckdb_spill", "fit")),
-    "tests/backends/test_object_store.py",
     *("tests/test_neighbours.py", "tests/attacks/test_nested_errors.py", "tests/wire/catalog/test_reading.py"),
 )
 """What the oldest DuckDB must pass besides; all other tests run on the newest."""
