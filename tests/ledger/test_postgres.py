@@ -22,9 +22,9 @@ from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
 from dpsql.ledger import Charge, Noted, open_ledger
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.postgres import PostgresLedger, migrate_database
-from dpsql.ledger.postgres_connection import WRITE, PostgresConnection
-from dpsql.ledger.postgres_schema import _expected, altered
-from dpsql.ledger.schema import DERIVED_TABLES, VERSION
+from dpsql.ledger.postgres_connection import SCHEMA, WRITE, PostgresConnection
+from dpsql.ledger.postgres_schema import _expected, altered, tables
+from dpsql.ledger.schema import APPLICATION_ID, DERIVED_TABLES, VERSION
 from dpsql.ledger.transaction import Transaction
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.test_group_commit import asks, recorded, together
@@ -44,7 +44,7 @@ from tests.ledger.world import (
     tamper,
 )
 from tests.postgres import OwnServer, Server, url_of
-from tests.waiting import wait_for
+from tests.waiting import HANG_SECONDS, wait_for
 
 POLICY = policy()
 HUNDRED = policy(budget(1), budget(1))
@@ -310,6 +310,19 @@ def test_an_interrupt_in_a_commit_leaves_what_the_server_makes_of_it(ledger: Pos
     assert ask(ledger, "b").spent.pure_epsilon == 2 * CENT  # it stands
     assert recorded(ledger) == ["a", "b"]
     assert ledger.verify().ok
+
+
+def test_a_ledger_that_another_gateway_makes_meanwhile_is_used(bare: str) -> None:
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    tamper(bare, f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+    with psycopg.connect(bare) as other, ThreadPoolExecutor(1) as threads:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [APPLICATION_ID])
+        opening = threads.submit(PostgresLedger, bare)
+        wait_for(lambda: other.execute(waits).fetchone() == (1,))
+        other.execute(f"CREATE SCHEMA {SCHEMA}; SET LOCAL search_path = {SCHEMA}; {tables()}".encode())
+        other.commit()
+        with closing(opening.result(HANG_SECONDS)) as ledger:
+            assert ledger.verify().ok
 
 
 @contextmanager
