@@ -98,6 +98,8 @@ SLOW = CLIENTS | {
     ),
     *("test_audit::test_the_table_of_the_documentation", "test_nested::test_an_input_has_its_limits"),
     "test_canonical::test_the_form_is_its_own_form_and_costs_no_more",
+    "test_combined::test_random_pairs",
+    "test_derived_intervals",
     "test_combined::test_combined_answers_lie_within_what_is_announced",
     "test_histories::test_answers_lie_within_what_is_announced",
     "test_exponential_mechanism::test_values_of_a_grid_too_wide_for_64_bits_follow_their_weights",

@@ -18,7 +18,7 @@ def turns(count: int) -> range:
 def profile(examples: int) -> settings:
     """The same examples in every run, a third in a short one; in a long one a hundred times as many, drawn anew."""
     return settings(
-        max_examples=int(examples * TIMES),
+        max_examples=max(1, int(examples * TIMES)),
         deadline=None,
         derandomize=not LONG,
         phases=tuple(Phase) if LONG else (Phase.generate,),
