@@ -33,7 +33,7 @@ _UNLIKE: Final = ("disabled_optimizers", "statistics_propagation,compressed_mate
 
 
 def prepared_file(path: str, policy: Policy) -> Path:
-    """The file of a dataset's copies, beside its database, or beside the policy if that is an object store."""
+    """The file of the prepared tables: next to the database, or next to the policy for an object store."""
     if not engine_of(policy.dataset.url).is_file:
         return policy.path.with_name(f"{quote(path, safe='')}.{quote(policy.dataset.name, safe='')}.prepared")
     database = Path("/", path.lstrip("/"))  # with two slashes, it would be another path to some

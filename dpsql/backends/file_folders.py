@@ -14,7 +14,7 @@ import duckdb
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it is at one moment.
+    """The state of a file at one moment.
 
     Attributes:
         identity: Equal for two names of one file.

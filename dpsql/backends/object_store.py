@@ -84,7 +84,7 @@ class ObjectFolder:
         return matching
 
     def open(self, path: str) -> AbstractContextManager["_Object"]:
-        """Open an object that was found, as it is now; see FileFolder."""
+        """Open the current version of an object; see FileFolder."""
         key = path.removeprefix(f"{self.name}/")
         try:
             state = _state_of(obstore.head(self._store, key))
@@ -163,7 +163,7 @@ class _Object:
     def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
         """Set this thread's position, from the start of the object."""
         if whence != os.SEEK_SET:
-            raise OSError(f"{self._path}: a position is told from the start")
+            raise OSError(f"{self._path}: a position counts from the start")
         self._threads.position = position
         return position
 
@@ -207,7 +207,7 @@ class _Object:
         self.close()
 
 
-class _Objects(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+class _Objects(AbstractFileSystem):  # type: ignore[misc]  # DuckDB asks for this class, and fsspec has no types
     """The objects that were listed, as a file system that DuckDB asks for them."""
 
     protocol = "s3"

@@ -279,7 +279,7 @@ class _Rows:
         self._rows = _frame(session, statement, columns).toLocalIterator()
 
     def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
-        """Return up to so many next rows, and none at the end."""
+        """Return at most `size` further rows; an empty list at the end."""
         return list(islice(self._rows, size))
 
 

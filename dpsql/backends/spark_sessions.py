@@ -162,7 +162,7 @@ class SparkSessions:
         try:
             session.conf._set_all(dict(self._settings), silent=False)  # one call for all of them
             found: dict[str, Any] = session.conf.getAll
-        except Exception:
+        except Exception:  # pyspark has many; no statement was sent yet, so each refuses before the charge
             raise Unreachable(
                 "the server does not answer, or not to this token", "check host, port and token"
             ) from None

@@ -26,7 +26,7 @@ _DETAILS: Final = "# Detailed Table Information"
 _PROVIDER: Final = "parquet"
 _MANAGED: Final = "MANAGED"
 _SMALL_DIGITS: Final = 18
-"""Decimals of so many digits are read as integers, which cannot fail. Spark checks the digits of longer ones."""
+"""Decimals with at most this many digits are read as integers, which cannot fail; Spark checks those of longer ones."""
 _TYPES: Final = {
     "boolean": SqlType.BOOLEAN,
     "tinyint": SqlType.SMALLINT,

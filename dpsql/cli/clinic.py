@@ -167,7 +167,7 @@ TABLES: Final = {
     ),
     "patients": (
         "CREATE TABLE patients (patient_id INTEGER PRIMARY KEY, age INTEGER, sex VARCHAR, city VARCHAR, weight DOUBLE)",
-        # DuckDB reads numpy's NaN as NULL, so a negative weight stands for NaN.
+        # DuckDB reads numpy's NaN as NULL, so the generator writes NaN as a negative weight.
         """INSERT INTO patients SELECT patient_id, age, sex, city,
              CASE WHEN weight < 0 THEN CAST('NaN' AS DOUBLE) ELSE weight END FROM drawn""",
     ),

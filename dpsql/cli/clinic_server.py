@@ -40,7 +40,7 @@ class ClinicServer:
 
     Attributes:
         url: The URL of a role that may create databases and roles.
-        password: The reader's password as in the policy: "${NAME}" stands for an environment variable; None for none.
+        password: The reader's password in the policy, possibly "${NAME}" for an environment variable; None without one.
     """
 
     url: str

@@ -118,7 +118,7 @@ def test_threads_that_read_one_object_get_their_own_bytes(cloud: Cloud) -> None:
             ]
         opened.seek(len(body) - 10)
         assert opened.read(1000) == body[-10:] and opened.read(1000) == b""
-        with pytest.raises(OSError, match="told from the start"):
+        with pytest.raises(OSError, match="counts from the start"):
             opened.seek(0, 2)
 
 

@@ -344,7 +344,11 @@ class Units(enum.Enum):
 
 @dataclass(frozen=True)
 class RowValues:
-    """The values of rows, beside those that a `ValueSampling` chooses. Assumes: they are of units with few rows.
+    """The values of units with few rows, which are not sampled.
+
+    A `ValueSampling` chooses the values of the other units.
+
+    Assumes: the rows belong to units all of whose rows count.
 
     Attributes:
         value: The value; rows where it is NULL are left out.
