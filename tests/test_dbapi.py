@@ -4,7 +4,7 @@ import inspect
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -98,6 +98,14 @@ def test_users_are_added_once(clinic_policy: Path, ledger: str) -> None:
     opened = open_ledger(ledger)
     assert [(account.name, account.role) for account in opened.accounts()] == [("ana", "analyst")]
     opened.close()
+
+
+def test_a_connection_that_is_refused_adds_no_user(clinic_policy: Path, ledger: str) -> None:
+    for settings in ({"epsilon": 7}, {"epsilon": "much"}, {"mechanism": "magic"}, {"target_error": "-1"}):
+        with pytest.raises(dpsql.Error):
+            dpsql.connect(clinic_policy, user="ana", ledger=ledger, **settings)
+    with closing(open_ledger(ledger)) as opened:
+        assert list(opened.export()) == []
 
 
 def test_a_new_user_of_many_roles_says_which(clinic_policy: Path, ledger: str) -> None:

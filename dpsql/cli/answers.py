@@ -3,15 +3,16 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dpsql.dbapi import Connection, connect
+from dpsql.dbapi import Connection
+from dpsql.dbapi.opening import open_connection
 from dpsql.errors import InvalidSyntax
 from dpsql.gateway.answers import Explanation
 from dpsql.gateway.explain import (
@@ -35,7 +36,7 @@ from dpsql.wire.pgtypes import text_of
 
 def answer(sql: str, format: str, **options: Any) -> None:
     """Answer one query, and print its rows, its price and its error."""
-    with closing(_connect(**options)) as connection:
+    with _connected(**options) as connection:
         result = connection.session.execute(_statement(connection, sql))
         if format == "json":
             click.echo(json.dumps(_result_json(connection, result), ensure_ascii=False))
@@ -49,7 +50,7 @@ def answer(sql: str, format: str, **options: Any) -> None:
 
 def tell(sql: str, format: str, **options: Any) -> None:
     """Print the price, the error and the engine SQL of each query; nothing is read or charged."""
-    with closing(_connect(**options)) as connection:
+    with _connected(**options) as connection:
         session = connection.session
         explanations = [session.explain(statement) for statement in session.parse(sql)]
         joint = session.quote(explanations) if len(explanations) > 1 else None
@@ -59,21 +60,20 @@ def tell(sql: str, format: str, **options: Any) -> None:
             click.echo("\n".join(_explained_lines(explanations, joint)))
 
 
-def _connect(policy: Path, settings: tuple[str, ...], **options: str | None) -> Connection:
+@contextmanager
+def _connected(
+    policy: Path, user: str, role: str | None, ledger: str | None, settings: tuple[str, ...], **own: str | None
+) -> Iterator[Connection]:
     pairs = [setting.partition("=") for setting in settings]
     if not all(equals for _, equals, _ in pairs):
         raise click.UsageError("--set takes NAME=VALUE")
-    connection = connect(policy, **options)  # type: ignore[arg-type]  # --user is required
-    try:
+    values = {f"dpsql.{name}": value for name, value in own.items()} | {name.strip(): value for name, _, value in pairs}
+    with closing(open_connection(policy, user, role, ledger, values)) as connection:
         if connection.new_user:
             limit = connection.session.quote([]).status.limit
             budget = f"epsilon {decimal_text(limit.epsilon)}, delta {decimal_text(limit.delta)}"
-            click.echo(f"{options['user']} is a new user: budget {budget}", err=True)
-        connection.configure({name.strip(): value for name, _, value in pairs})
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+            click.echo(f"{user} is a new user: the first query that is charged adds it, with budget {budget}", err=True)
+        yield connection
 
 
 def _explained_json(explanations: Sequence[Explanation], joint: Quotation | None) -> dict[str, Any]:

@@ -235,7 +235,7 @@ class Connection:
 
     @property
     def new_user(self) -> bool:
-        """Whether `connect` added the user to the ledger."""
+        """Whether the ledger did not know the user when the connection was opened."""
         return self._new_user
 
     @property

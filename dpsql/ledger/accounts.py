@@ -150,6 +150,12 @@ def add_account(transaction: Transaction, name: str, role: str, verifier: str | 
         set_group(transaction, name, group)
 
 
+def ensure_account(transaction: Transaction, name: str, role: str) -> None:
+    """Add a user without a password, unless the ledger has the user."""
+    if not _is_there(transaction, name):
+        add_account(transaction, name, role, None, None)
+
+
 def set_verifier(transaction: Transaction, name: str, verifier: str | None) -> None:
     """Change a user's SCRAM verifier."""
     _require(transaction, name)

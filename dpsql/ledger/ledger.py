@@ -22,8 +22,10 @@ from typing import Any, TypeVar
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.accounts import (
     add_account,
+    check_name,
     confirm_clock,
     end_sessions,
+    ensure_account,
     find_account,
     freeze,
     freeze_after_failures,
@@ -125,6 +127,7 @@ class Ledger:
         self._commits = GroupCommit(storage.writer, self._begin)
         self._noted = ReuseRecords(self._commits)
         self._accounts: dict[str, tuple[int, Account]] = {}
+        self._expected: dict[str, str] = {}
         self._process = f"{platform.node()} {os.getpid()}"
         self._lines = Lines()
         self._open: set[int] = set()
@@ -171,7 +174,7 @@ class Ledger:
                 try:
                     charged = self._grouped(
                         partial(
-                            charge,
+                            self._charge,
                             user=user,
                             policy=policy,
                             requests=requests,
@@ -185,9 +188,17 @@ class Ledger:
                 except ReadsLost:
                     self._grouped(lambda transaction: record_lost(transaction, user, is_dead))
                 else:
+                    self._expected.pop(user, None)
                     if charged.reads and charged.id is not None:
                         self._open.add(charged.id)
                     return charged
+
+    def _charge(self, transaction: Transaction, user: str, **terms: Any) -> Charge:
+        """Charge a user, who is added in the same transaction if the ledger expects them: a refusal undoes both."""
+        role = self._expected.get(user)
+        if role is not None:
+            ensure_account(transaction, user, role)
+        return charge(transaction, user, **terms)
 
     def again(
         self,
@@ -371,6 +382,19 @@ class Ledger:
         with self._writing() as transaction:
             add_account(transaction, name, role, verifier, group)
 
+    def expect(self, name: str, role: str) -> None:
+        """Answer a user whom the ledger does not know; the first charge adds them, and nothing is written before."""
+        check_name("user", name)
+        self._expected[name] = role
+
+    def add_expected(self, name: str) -> None:
+        """Add a user who is expected now, if another process has not added them; nothing if nobody is expected."""
+        role = self._expected.get(name)
+        if role is not None:
+            with self._writing() as transaction:
+                ensure_account(transaction, name, role)
+            self._expected.pop(name, None)
+
     def set_verifier(self, name: str, verifier: str | None) -> None:
         """Change a user's SCRAM verifier."""
         with self._writing() as transaction:
@@ -450,13 +474,16 @@ class Ledger:
         return self.budget(holder.name, policy)
 
     def account(self, name: str) -> Account | None:
-        """Return a user, or None if there is none of that name."""
+        """Return a user, known or expected, or None if there is none of that name."""
         era = self._era()
         known = self._accounts.get(name)
         if known is not None and known[0] == era:
             return known[1]
         with self._reading() as connection:
             found = find_account(connection, name)
+        role = self._expected.get(name)
+        if found is None and role is not None:
+            return Account(name, role, None, False, self._clock.told())
         if found is not None and era is not None and era == self._era():
             if len(self._accounts) >= MOST:
                 self._accounts.clear()
@@ -474,12 +501,14 @@ class Ledger:
 
     def budgets(self, user: str, policy: Policy) -> UserBudgets:
         """Return the budgets that a user may see: the user's, the group's, and the last charge."""
-        query = "SELECT role, user_group, failures FROM accounts WHERE name = ? AND removed = 0"
+        query = "SELECT role, user_group, failures, removed FROM accounts WHERE name = ?"
         with self._reading() as connection:
             row = connection.execute(query, (user,)).fetchone()
-            if row is None:
+            role, group, failures, removed = row or (None, None, 0, 1)
+            if removed:
+                role = self._expected.get(user)
+            if role is None:
                 raise unknown(user)
-            role, group, failures = row
             now = self._now(connection)
             holder, budget = Holder(BudgetScope.USER, user), role_budget(policy, role)
             own = budget_status(connection, holder, policy.dataset, budget, now)

@@ -60,17 +60,28 @@ def test_the_price_and_other_settings_are_options(run: Run, policy: Path) -> Non
     assert quiet.stderr == ""
 
 
-@pytest.mark.parametrize("command", ["query", "explain"])
-def test_a_new_user_is_told(run: Run, policy: Path, command: str) -> None:
-    told = "ana is a new user: budget epsilon 5, delta 1e-06\n"
-    assert run(command, policy, BY_SEX, "--user", "ana").stderr.startswith(told)
-    assert "new user" not in run(command, policy, BY_SEX, "--user", "ana").stderr
-    failed = run(command, policy, BY_SEX, "--user", "typo", "--set", "dpsql.nothing=1", status=1).stderr
-    assert failed.startswith("typo is a new user: ")
+def test_a_new_user_is_added_by_the_first_charge(run: Run, policy: Path) -> None:
+    def users() -> str:
+        return run("user", "list", "--policy", policy).stdout
+
+    told = "ana is a new user: the first query that is charged adds it, with budget epsilon 5, delta 1e-06\n"
+    assert run("explain", policy, BY_SEX, "--user", "ana").stderr == told
+    for refused in ("SELEC 1", "SELECT * FROM patients", "SELECT COUNT(*) FROM nothing"):
+        assert run("query", policy, refused, "--user", "ana", status=1).stderr.startswith(told)
+    settings = (("--epsilon", "7"), ("--set", "dpsql.nothing=1"))
+    assert "must be between" in run("query", policy, BY_SEX, "--user", "ana", *settings[0], status=1).stderr
+    assert "dpsql.nothing" in run("query", policy, BY_SEX, "--user", "ana", *settings[1], status=1).stderr
+    assert run("query", policy, "SELECT 1", "--user", "ana").stderr == told
+    assert run("query", policy, "SELECT epsilon_limit FROM dpsql.budget", "--user", "ana").stderr == told
+    assert "ana" not in users()
+    assert run("query", policy, BY_SEX, "--user", "ana").stderr.startswith(told)
+    assert "ana" in users()
+    assert "new user" not in run("query", policy, BY_SEX, "--user", "ana").stderr
+
+
+def test_settings_are_options(run: Run, policy: Path) -> None:
     assert run("query", policy, "SHOW dpsql.notices", "--user", "ana", "--set", "dpsql.notices = off").stdout
     run("query", policy, BY_SEX, "--user", "ana", "--set", "dpsql.notices", status=2)
-    refused = run("query", policy, BY_SEX, "--user", "ana", "--epsilon", "7", status=1)
-    assert "error: dpsql.epsilon must be between" in refused.stderr
 
 
 def test_statements_without_rows_show_their_tag(run: Run, policy: Path) -> None:
@@ -146,7 +157,7 @@ def test_a_bug_is_told_without_its_text(run: Run, policy: Path, monkeypatch: pyt
     def fail(*_: object, **__: object) -> None:
         raise KeyError("a patient's name")
 
-    monkeypatch.setattr(answers, "connect", fail)
+    monkeypatch.setattr(answers, "open_connection", fail)
     failed = run("query", policy, BY_SEX, "--user", "ana", status=1)
     assert "dpsql itself failed: KeyError" in failed.stderr
     assert "patient's name" not in failed.output

@@ -154,7 +154,9 @@ def test_failed_logins_at_all_workers_wait_together(gateway: Program) -> None:
         unanswered = {guesser for guesser in guessers if not select.select([guesser.socket], [], [], 0)[0]}
         assert len(unanswered) <= AT_ONCE
         assert all(clients_of(process) for process in workers(gateway))
-        assert {guesser.fatal().sqlstate for guesser in guessers} == {"28P01"}
+        # The last ones may be heard before the others are judged, and are refused when they guess.
+        states = [guesser.fatal().sqlstate for guesser in guessers]
+        assert set(states) <= {"28P01", "53300"} and states.count("28P01") >= AT_ONCE
     with connect(gateway) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
@@ -172,20 +174,16 @@ def test_failed_logins_of_a_dead_worker_wait_no_more(policy: Path, ledger: str, 
 
 
 def guess_until_refused(program: Program, stack: ExitStack) -> list[RawClient]:
-    """Guess at a password until a further client is not heard."""
+    """Guess at a password until a further client is not heard; return who has guessed."""
     guessers: list[RawClient] = []
-    while not isinstance(greeted(program), ErrorResponse):
-        guessers.append(stack.enter_context(RawClient(program.port)))
-        guessers[-1].start()
-        guessers[-1].prove(password="wrong")
-    return guessers
-
-
-def greeted(program: Program) -> object:
-    """The first message that a further client gets."""
-    with RawClient(program.port) as client:
+    while True:
+        client = stack.enter_context(RawClient(program.port))
         client.start()
-        return client.receive()
+        if isinstance(client.peek(), ErrorResponse):
+            return guessers
+        client.prove(password="wrong")
+        guessers.append(client)
+        assert len(guessers) < 10 * AT_ONCE
 
 
 def test_unknown_users_look_alike_at_all_workers(policy: Path, start: Start) -> None:

@@ -5,10 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.errors import InvalidParameter, PolicyViolation
+from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Account, BudgetScope, Holder
 from dpsql.ledger.ledger import Ledger
-from tests.ledger.world import ANA, SQL, Clock, charge_only, policy, requests
+from dpsql.ledger.model import Charge, Reading, ReleaseRequest
+from tests.ledger.world import ANA, SQL, Clock, charge_only, laplace, policy, request, requests
 
 POLICY = policy()
 VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
@@ -19,6 +20,50 @@ def test_accounts_are_listed_by_name(ledger: Ledger, clock: Clock) -> None:
     assert [account.name for account in ledger.accounts()] == ["Zoë with blank", "ana", "ben"]
     assert ledger.account("Zoë with blank") == Account("Zoë with blank", "guest", VERIFIER, False, clock.now)
     assert ledger.account("eve") is None
+
+
+def test_an_expected_user_is_added_by_the_first_charge(ledger: Ledger, clock: Clock) -> None:
+    def charge(*asked: ReleaseRequest) -> Charge:
+        return ledger.charge("eve", POLICY, asked, sql=SQL, reading=Reading(100, lambda: None))
+
+    records = len(list(ledger.export()))
+    ledger.expect("eve", "analyst")
+    assert ledger.account("eve") == Account("eve", "analyst", None, False, clock.now)
+    assert ledger.budget("eve", POLICY).spent.pure_epsilon == 0
+    with pytest.raises(BudgetExhausted):
+        charge(request("a", laplace(100)))
+    assert len(list(ledger.export())) == records, "a refusal adds nobody"
+    assert charge(request("a")).reads
+    assert [account.name for account in ledger.accounts()] == ["ana", "ben", "eve"]
+    ledger.remove_account("eve")
+    assert ledger.account("eve") is None, "the ledger does not expect a user who was removed since"
+    with pytest.raises(PolicyViolation, match="no account"):
+        charge(request("b"))
+    assert ledger.verify().ok
+
+
+def test_an_expected_user_is_added_once(ledger: Ledger) -> None:
+    ledger.expect("eve", "analyst")
+    for _ in range(2):
+        ledger.add_expected("eve")
+    assert [account.name for account in ledger.accounts()] == ["ana", "ben", "eve"]
+    ledger.expect("ana", "guest")
+    ledger.add_expected("ana")
+    account = ledger.account("ana")
+    assert account is not None
+    assert account.role == "analyst", "another process has added the user"
+    with pytest.raises(InvalidParameter):
+        ledger.expect("a\nb", "analyst")
+
+
+def test_an_expected_user_who_was_removed_has_what_was_spent(ledger: Ledger) -> None:
+    charge_only(ledger, "ana", POLICY, requests("a", "b"), sql=SQL)
+    ledger.record_failure("ana", ["c"])
+    ledger.remove_account("ana")
+    ledger.expect("ana", "analyst")
+    budgets = ledger.budgets("ana", POLICY)
+    assert budgets.own.spent.pure_epsilon == Fraction(2, 10)
+    assert budgets.failures == 1
 
 
 def test_a_verifier_is_changed_and_taken_away(ledger: Ledger) -> None:

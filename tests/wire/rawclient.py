@@ -43,14 +43,21 @@ class RawClient:
 
     def receive(self) -> BackendMessage | None:
         """Return the next message, or None at the end of the connection."""
+        message, self._data = self._next()
+        return message
+
+    def peek(self) -> BackendMessage | None:
+        """Return the next message, and leave it to be received."""
+        return self._next()[0]
+
+    def _next(self) -> tuple[BackendMessage | None, bytes]:
         while (found := split_reply(self._data)) is None:
             more = self._more()
             if not more:
                 assert not self._data, "the connection ended within a message"
-                return None
+                return None, b""
             self._data += more
-        message, self._data = found
-        return message
+        return found
 
     def _more(self) -> bytes:
         try:
