@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ import duckdb
 import pytest
 
 from dpsql.backends import Backend, Cancellation, open_backend
-from dpsql.cli.clinic_spark import CATALOG, check_tools, local_server
+from dpsql.cli.clinic_spark import LocalServer, check_tools, local_server
 from dpsql.compiler.dialects.spark import Spark
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
@@ -56,11 +55,11 @@ _QUICK: Final = {
 class SparkServer:
     """A local server with two workers."""
 
-    def __init__(self, port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
-        self._process = process
+    def __init__(self, server: LocalServer, folder: Path) -> None:
+        self._process = server.process
         self._folder = folder
         self._names = count()
-        self.url = f"spark://localhost:{port}/{CATALOG}"
+        self.url = server.url
 
     def kill(self) -> None:
         """End it at once."""
@@ -125,11 +124,8 @@ def needs_java() -> None:
 def spark_server(folder: Path, master: str = "local[2]", settings: Mapping[str, str] = _QUICK) -> Iterator[SparkServer]:
     """A server that runs as long as the context lasts."""
     needs_java()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with local_server(folder, port, master, settings) as process:
-        yield SparkServer(port, process, folder)
+    with local_server(folder, master=master, settings=settings) as server:
+        yield SparkServer(server, folder)
 
 
 class SparkSurvey(Survey):

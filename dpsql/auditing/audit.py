@@ -15,13 +15,14 @@ from pathlib import Path
 
 from dpsql.auditing import checks
 from dpsql.auditing.classes import QueryClass, query_classes
-from dpsql.auditing.neighbours import RESIDENTS, DatasetRows, Datasets, NotAuditable, datasets, neighbours
+from dpsql.auditing.neighbours import RESIDENTS, Database, DatasetRows, Datasets, NotAuditable, datasets, neighbours
 from dpsql.auditing.served import served
 from dpsql.auditing.stack import Stack
 from dpsql.auditing.transcript import Pair, Transcript
 from dpsql.auditing.verdict import Finding, Seen, Trials, judge
 from dpsql.backends import open_backend
 from dpsql.policy import Policy
+from dpsql.policy.engines import DUCKDB, POSTGRES, SPARK, EngineKind, engine_of
 from dpsql.privacy.cost import Accountant
 
 MECHANISMS = {"laplace": Accountant.BASIC, "gaussian": Accountant.ZCDP}
@@ -88,11 +89,13 @@ class Report:
 
     Attributes:
         dataset: The dataset's name.
+        engine: The name of the engine that ran the queries.
         confidence: The joint confidence of all bounds.
         findings: One per class and mechanism.
     """
 
     dataset: str
+    engine: str
     confidence: float
     findings: tuple[Finding, ...]
 
@@ -115,12 +118,14 @@ def audit(
         policy: The policy; the schema of its database is read, and its rows only if `extent` says so.
         extent: The extent of the audit.
         tell: Called with each finding.
-        server: URL of a PostgreSQL server on which databases are made for the audit; None for DuckDB.
+        server: URL of a server on which databases are made for the audit: a Spark server if Spark holds the policy's
+            data, else a PostgreSQL server; None for DuckDB, which does not stand for Spark.
 
     Raises:
         NotAuditable: The databases cannot be made.
     """
-    if server is not None and extent.with_rows:
+    engine = _engine(policy, server)
+    if engine is POSTGRES and extent.with_rows:
         raise NotAuditable(
             "--with-rows and --server cannot be used together", hint="Leave out --with-rows or --server."
         )
@@ -135,26 +140,41 @@ def audit(
     findings = []
     with tempfile.TemporaryDirectory(prefix="dpsql-audit-") as folder, ExitStack() as held:
 
-        def written(of: Datasets, rows: DatasetRows) -> str:
+        def written(of: Datasets, rows: DatasetRows) -> Database:
             file = of.write(Path(folder), rows)
-            return f"duckdb:///{file}" if server is None else held.enter_context(served(of, file, server))
+            if server is None:
+                return Database(f"{DUCKDB.start}{file}", of.policy.dataset.schema)
+            return held.enter_context(served(of, file, server))
 
         for finding in _findings(made, Path(folder), written, asked, extent, error):
             findings.append(finding)
             tell(finding)
-    return Report(policy.dataset.name, extent.confidence, tuple(findings))
+    return Report(policy.dataset.name, engine.name, extent.confidence, tuple(findings))
+
+
+def _engine(policy: Policy, server: str | None) -> EngineKind:
+    """The engine that runs the queries. Spark's SQL is checked otherwise than that of the others, so Spark runs it."""
+    wanted = SPARK if engine_of(policy.dataset.url) is SPARK else POSTGRES
+    if server is None and wanted is POSTGRES:
+        return DUCKDB
+    if server is None or server.partition("://")[0] not in wanted.schemes:
+        raise NotAuditable(
+            f"the audit of this policy needs a {wanted} server",
+            hint=f"--server is the URL of a {wanted} server of tests, such as {wanted.example}",
+        )
+    return wanted
 
 
 def _findings(
     made: Datasets,
     folder: Path,
-    written: Callable[[Datasets, DatasetRows], str],
+    written: Callable[[Datasets, DatasetRows], Database],
     asked: Sequence[_Asked],
     extent: Extent,
     error: float,
 ) -> Iterator[Finding]:
     @cache
-    def databases(whole: bool) -> tuple[Datasets, tuple[str, str]]:
+    def databases(whole: bool) -> tuple[Datasets, tuple[Database, Database]]:
         # A query without groups concerns one unit. The database has few others, so that the query can run often.
         of, name = (replace(made, units=_FEW_UNITS), "few_{}") if whole else (made, "{}")
         one, other = (written(of, replace(rows, name=name.format(rows.name))) for rows in neighbours(of))

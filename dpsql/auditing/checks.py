@@ -10,7 +10,7 @@ from typing import Any
 from dpsql.auditing.bound import Bound
 from dpsql.auditing.claims import Claim, claims
 from dpsql.auditing.classes import own_groups, source_of
-from dpsql.auditing.neighbours import MAX_EPSILON, PROBE, Datasets
+from dpsql.auditing.neighbours import MAX_EPSILON, PROBE, Database, Datasets
 from dpsql.auditing.stack import Stack
 from dpsql.auditing.transcript import Pair, Transcript
 from dpsql.auditing.verdict import Finding, Seen, Trials, judge
@@ -26,7 +26,9 @@ _LAPLACE, _BUDGET = "laplace", Accountant.BASIC
 _ONE_GROUP = (("dpsql.max_groups", "1"),)
 
 
-def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, times: int, error: float) -> Finding:
+def reuse(
+    datasets: Datasets, folder: Path, databases: tuple[Database, Database], runs: int, times: int, error: float
+) -> Finding:
     """Run a query twice, then on another data_version.
 
     The two answers must be equal and charged once; the answer on the other version must be charged.
@@ -35,9 +37,9 @@ def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, ti
     faults: list[str] = []
     sides: list[list[Seen]] = []
     exact = []
-    for url, following in (urls, urls[::-1]):
+    for database, following in (databases, databases[::-1]):
         with ExitStack() as held:
-            stack = held.enter_context(Stack(datasets, url, folder, _BUDGET))
+            stack = held.enter_context(Stack(datasets, database, folder, _BUDGET))
             stack.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             sides.append([_twice(stack, _numbered(table, run), faults) for run in range(runs)])
             exact.append(stack.exact[-1])
@@ -80,14 +82,14 @@ def _failing(policy: Policy) -> Backend:
     return backend
 
 
-def failure(datasets: Datasets, folder: Path, urls: tuple[str, str]) -> Finding:
+def failure(datasets: Datasets, folder: Path, databases: tuple[Database, Database]) -> Finding:
     """Let the engine fail after it has read; the charge must stay, and both sides must fail alike."""
     sql = f"SELECT COUNT(*) FROM {source_of(datasets.protected[0])}"
     faults: list[str] = []
     told = []
     claim = Claim(0.0, 0.0)
-    for url in urls:
-        with Stack(datasets, url, folder, _BUDGET, opened=_failing) as stack:
+    for database in databases:
+        with Stack(datasets, database, folder, _BUDGET, opened=_failing) as stack:
             stack.configure(_LAPLACE, Fraction(1), ())
             price, before = stack.price(sql), stack.spent
             (claim,) = claims(price, stack.limit)
@@ -108,15 +110,20 @@ def orphans_name(table: Table) -> str:
 
 
 def orphans(
-    datasets: Datasets, folder: Path, urls: tuple[str, str], tables: Sequence[Table], runs: int, error: float
+    datasets: Datasets,
+    folder: Path,
+    databases: tuple[Database, Database],
+    tables: Sequence[Table],
+    runs: int,
+    error: float,
 ) -> Iterator[Finding]:
     """Compare a database with one that also has rows without a unit; answers must not differ."""
     for table in tables:
         if not datasets.has_orphans(table):
             continue
         sides: list[list[Seen]] = []
-        for url in urls:
-            with Stack(datasets, url, folder, _BUDGET) as stack:
+        for database in databases:
+            with Stack(datasets, database, folder, _BUDGET) as stack:
                 stack.configure(_LAPLACE, MAX_EPSILON, ())
                 sql = f"SELECT COUNT(*) FROM {source_of(table)}"
                 sides.append([stack.ask(sql) for _ in range(min(runs, _MOST_RUNS))])

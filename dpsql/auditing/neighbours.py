@@ -72,6 +72,19 @@ class DatasetRows:
 
 
 @dataclass(frozen=True)
+class Database:
+    """A database of the audit.
+
+    Attributes:
+        url: Its URL.
+        schema: The schema of tables whose name in the policy has none.
+    """
+
+    url: str
+    schema: str
+
+
+@dataclass(frozen=True)
 class Datasets:
     """The policy under audit, and how its databases are generated.
 
@@ -117,7 +130,7 @@ class Datasets:
         """Yield SQL that creates a table in DuckDB and in PostgreSQL."""
         known = self.schema.tables.get(table.name)
         listed = []
-        for name, sql_type in self._columns(table).items():
+        for name, sql_type in self.columns(table).items():
             not_null = known is not None and name in known.columns and known.columns[name].not_null
             is_key = any(name in names for names in self._unique(table)) or name == table.unit_key
             listed.append(
@@ -127,10 +140,14 @@ class Datasets:
         yield f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(table.schema or self.policy.dataset.schema)}"
         yield f"CREATE TABLE {self.path_of(table)} ({', '.join(listed)})"
 
-    def at(self, url: str, accountant: Accountant, version: str = "audit", delta: Fraction | None = None) -> Policy:
+    def at(
+        self, database: Database, accountant: Accountant, version: str = "audit", delta: Fraction | None = None
+    ) -> Policy:
         """The policy of one database; its cap is the budget of the accountant's role."""
         budget = self.policy.roles[list(ROLES).index(accountant)].budget
-        dataset = replace(self.policy.dataset, url=url, data_version=version, budget=budget)
+        dataset = replace(
+            self.policy.dataset, url=database.url, schema=database.schema, data_version=version, budget=budget
+        )
         roles = [
             replace(r, query=replace(r.query, delta=delta)) if delta and r.query.delta else r for r in self.policy.roles
         ]
@@ -181,7 +198,7 @@ class Datasets:
     def _parent(self, table: Table) -> Table:
         return next(each for each in self.policy.tables if each.name == _via(table).table)
 
-    def _columns(self, table: Table) -> dict[str, SqlType]:
+    def columns(self, table: Table) -> dict[str, SqlType]:
         """The columns of a table in the audit's databases: those of the policy, and those that keys need."""
         columns = {column.name: column.type for column in table.columns}
         known = self.schema.tables[table.name].columns if table.name in self.schema.tables else {}
@@ -202,8 +219,7 @@ class Datasets:
     def _public_rows(self, table: Table) -> str:
         own = {_PROBES: 2 * self.units, _BLOCKS: 2 * self.units * SPREAD}
         values = [
-            f"{number_as('r', sql_type)} AS {DuckDB.quote_name(name)}"
-            for name, sql_type in self._columns(table).items()
+            f"{number_as('r', sql_type)} AS {DuckDB.quote_name(name)}" for name, sql_type in self.columns(table).items()
         ]
         return f"SELECT {', '.join(values)} FROM range({own.get(table.name, _PUBLIC_ROWS)}) AS rows (r)"
 
@@ -212,7 +228,7 @@ class Datasets:
         own = dict.fromkeys((PROBE, BLOCK, SECRET, CROWD, PLACE), "NULL") | {CHOICE: f"'{CHOICES[0]}'"}
         values = [
             f"CAST({own.get(name, DuckDB.quote_name(name))} AS {engine_type(sql_type)}) AS {DuckDB.quote_name(name)}"
-            for name, sql_type in self._columns(table).items()
+            for name, sql_type in self.columns(table).items()
         ]
         return f"SELECT {', '.join(values)} FROM {_OWNERS}.{self.path_of(table)}"
 
@@ -225,7 +241,7 @@ class Datasets:
         """SQL for the rows of the units from `first` to `end` - 1, `rows` each."""
         values = [
             f"{self._value(table, name, sql_type, 'u', 'r', high, lost)} AS {DuckDB.quote_name(name)}"
-            for name, sql_type in self._columns(table).items()
+            for name, sql_type in self.columns(table).items()
         ]
         return f"SELECT {', '.join(values)} FROM range({first}, {end}) AS units (u), range({rows}) AS rows (r)"
 

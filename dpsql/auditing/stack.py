@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from dpsql.auditing.draws import Drawable
-from dpsql.auditing.neighbours import ROLES, Datasets
+from dpsql.auditing.neighbours import ROLES, Database, Datasets
 from dpsql.auditing.verdict import Seen
 from dpsql.backends import Backend, Cancellation, ExactRows, open_backend
 from dpsql.backends.backend import NO_INPUTS, Inputs, Take
@@ -55,7 +55,7 @@ class Stack:
     def __init__(
         self,
         datasets: Datasets,
-        url: str,
+        database: Database,
         folder: Path,
         accountant: Accountant,
         *,
@@ -68,7 +68,7 @@ class Stack:
 
         Args:
             datasets: The policy under audit.
-            url: The database.
+            database: The database.
             folder: The folder for a new ledger.
             accountant: The accountant of the budget.
             version: The data_version.
@@ -76,7 +76,7 @@ class Stack:
             ledger: An existing ledger to use instead of a new one.
             opened: The function that opens the database.
         """
-        self.policy = datasets.at(url, accountant, version, delta)
+        self.policy = datasets.at(database, accountant, version, delta)
         self._role = ROLES[accountant]
         self._opened = opened
         self.ledger_file = ledger or Path(mkdtemp(dir=folder)) / "ledger.sqlite"

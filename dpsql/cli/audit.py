@@ -2,7 +2,9 @@
 
 import json
 import math
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,8 @@ import click
 from dpsql.cli.command import Command
 from dpsql.cli.options import policy_argument
 from dpsql.gateway.text_table import table_lines
-from dpsql.policy import load_policy
+from dpsql.policy import Policy, load_policy
+from dpsql.policy.engines import SPARK, engine_of
 
 if TYPE_CHECKING:
     from dpsql.auditing import Finding, Report
@@ -45,7 +48,11 @@ if TYPE_CHECKING:
     help="Confidence with which all bounds hold together.",
 )
 @click.option("--with-rows", is_flag=True, help="Audit a copy of the database's own rows (DuckDB), not synthetic rows.")
-@click.option("--server", metavar="URL", help="A PostgreSQL server, on which databases are created and then dropped.")
+@click.option(
+    "--server",
+    metavar="URL",
+    help="A server on which databases are created and then dropped: of PostgreSQL, or of Spark if Spark has the data.",
+)
 @click.option("--only", multiple=True, metavar="NAME", help="Only classes whose names begin so, such as COUNT or join.")
 @click.option("--format", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def audit(policy: Path, format: str, confidence: float, server: str | None, only: tuple[str, ...], **runs: Any) -> None:
@@ -56,7 +63,8 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
     claim is false, and the status is 1. Otherwise nothing is proved.
 
     The audit reads only the schema of the policy's database, unless --with-rows copies its rows for the time of the
-    audit. No budget is charged.
+    audit. No budget is charged. DuckDB runs the queries, or a server that --server names. Where Spark holds the data,
+    a Spark server runs them, which is started on this machine for the time of the audit unless --server names one.
 
     Example:
       dpsql audit clinic.toml --only COUNT --only join
@@ -64,8 +72,9 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
     from dpsql.auditing import Extent
     from dpsql.auditing import audit as audited
 
-    extent = Extent(confidence=confidence, only=only, **runs)
-    report = audited(load_policy(policy), extent, lambda finding: _progress(finding, format), server)
+    loaded, extent = load_policy(policy), Extent(confidence=confidence, only=only, **runs)
+    with _server_of(loaded, server) as place:
+        report = audited(loaded, extent, lambda finding: _progress(finding, format), place)
     if not report.findings:
         raise click.UsageError(
             "--only matches no class of queries; without it, all classes that the policy allows are audited"
@@ -78,6 +87,19 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
         click.echo("\n".join(_lines(report)))
     if not report.holds:
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _server_of(policy: Policy, server: str | None) -> Iterator[str | None]:
+    """The server that is named, or one of Spark that runs as long as the context lasts; None if none is needed."""
+    if server is not None or engine_of(policy.dataset.url) is not SPARK:
+        yield server
+        return
+    from dpsql.cli.clinic_spark import check_tools, local_server
+
+    check_tools()
+    with tempfile.TemporaryDirectory(prefix="dpsql-audit-") as folder, local_server(Path(folder)) as started:
+        yield started.url
 
 
 def _progress(finding: "Finding", format: str) -> None:
@@ -117,7 +139,8 @@ def _lines(report: "Report") -> list[str]:
     verdict = f"{refuted} refuted" if refuted else "none refuted"
     return [
         *table_lines(names, rows, right=range(2, 9)),
-        f"{len(rows)} claims about {report.dataset}, {verdict}; all bounds hold together with confidence "
+        f"{len(rows)} claims about {report.dataset} on {report.engine}, {verdict}; all bounds hold together with "
+        "confidence "
         f"{report.confidence:.10g}",
     ]
 
@@ -152,6 +175,7 @@ def _down(epsilon: float) -> float:
 def _json(report: "Report") -> dict[str, Any]:
     return {
         "dataset": report.dataset,
+        "engine": report.engine,
         "confidence": report.confidence,
         "holds": report.holds,
         "classes": [

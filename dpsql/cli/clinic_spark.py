@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -56,13 +57,12 @@ def clinic_in_spark(folder: Path, file: Path, patients: int, progress: Callable[
         generate_clinic(file, patients=patients, progress=progress)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    with local_server(folder, PORT):
+    with local_server(folder, PORT) as server:
         from dpsql.backends.spark_sessions import SparkSessions
 
-        url = f"spark://localhost:{PORT}/{CATALOG}"
-        with SparkSessions(url, "UTC").session(Cancellation(), _START_SECONDS) as session:
+        with SparkSessions(server.url, "UTC").session(Cancellation(), _START_SECONDS) as session:
             _load(session, file)
-        yield url
+        yield server.url
 
 
 def check_tools() -> None:
@@ -84,21 +84,35 @@ def check_tools() -> None:
         )
 
 
+@dataclass(frozen=True)
+class LocalServer:
+    """A server on this machine.
+
+    Attributes:
+        process: Its process.
+        url: Of its catalog.
+    """
+
+    process: subprocess.Popen[bytes]
+    url: str
+
+
 @contextmanager
 def local_server(
-    folder: Path, port: int, master: str = "local[2]", settings: Mapping[str, str] = _NONE
-) -> Iterator[subprocess.Popen[bytes]]:
+    folder: Path, port: int | None = None, master: str = "local[2]", settings: Mapping[str, str] = _NONE
+) -> Iterator[LocalServer]:
     """Run a server that this machine alone can reach.
 
     Args:
         folder: For its files and its log.
-        port: On which it listens.
+        port: On which it listens; None for a free one.
         master: Of Spark: where queries run.
         settings: Further settings of Spark.
 
     Raises:
         InvalidParameter: The server does not start.
     """
+    port = _free_port() if port is None else port
     chosen = {
         "spark.connect.grpc.binding.address": _HOST,
         "spark.connect.grpc.binding.port": str(port),
@@ -121,10 +135,17 @@ def local_server(
         process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
         _wait(process, port, folder / "server.log")
-        yield process
+        yield LocalServer(process, f"spark://localhost:{port}/{CATALOG}")
     finally:
         process.terminate()
         process.wait(_START_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind((_HOST, 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def _home() -> Path:

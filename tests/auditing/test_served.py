@@ -1,6 +1,8 @@
-"""The audit with PostgreSQL as the engine: what holds is not refuted, a fault is, and nothing is left on the server."""
+"""The audit on servers: what holds is not refuted, a fault is, and nothing is left on the server."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +10,20 @@ import duckdb
 import pytest
 
 from dpsql.auditing import Extent, audit
-from dpsql.auditing.neighbours import NotAuditable
+from dpsql.auditing.neighbours import Datasets, NotAuditable
+from dpsql.auditing.served import served
+from dpsql.backends.spark import SparkBackend
+from dpsql.cli import clinic_spark
+from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.policy import Policy, load_policy
+from dpsql.policy.engines import SPARK
 from tests.auditing.conftest import write
 from tests.auditing.test_mutants import CONFIDENCE, scale_of_a_half
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.copies import copied
+from tests.engines import SparkHost
 from tests.postgres import Server
+from tests.spark import SparkServer, adapted_policy
 
 EXTENT = Extent(units=200, runs=6, single_runs=6, confidence=CONFIDENCE, only=("COUNT people", "selection"))
 DATABASES = "SELECT datname FROM pg_database WHERE datname LIKE 'dpsql-audit-%'"
@@ -68,6 +77,102 @@ def test_a_planted_fault_is_refuted(
 def test_a_policy_of_a_server_is_audited_in_duckdb_without_another(of_postgres: Path) -> None:
     report = audit(load_policy(of_postgres), replace(EXTENT, units=40, only=("COUNT people",)))
     assert report.holds
+
+
+@pytest.fixture(scope="module")
+def of_spark(tmp_path_factory: pytest.TempPathFactory, spark_host: SparkHost) -> Iterator[Path]:
+    """The small world's policy, over its tables in Spark."""
+    path = write(tmp_path_factory.mktemp("served"))
+    with spark_host.serve(path.with_name("small.duckdb")) as url:
+        path.write_text(adapted_policy(path.read_text(encoding="utf-8"), url), encoding="utf-8")
+        yield path
+
+
+SPARK_EXTENT = replace(EXTENT, units=40, runs=3, draws=20_000, mechanisms=("laplace",))
+
+
+@pytest.mark.spark
+@pytest.mark.statistical
+def test_the_sql_of_spark_is_audited_on_spark(
+    run: Run,  # noqa: F811
+    of_spark: Path,
+    spark: SparkServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command has a server started, runs what Spark printed on it, and leaves nothing there."""
+    asked: list[str] = []
+    written = SparkBackend._statement
+
+    def kept(backend: SparkBackend, sql: str, names: Iterable[str]) -> str:
+        asked.append(written(backend, sql, names))
+        return asked[-1]
+
+    @contextmanager
+    def started(folder: Path) -> Iterator[SparkServer]:
+        assert folder.is_dir()
+        yield spark  # another would take half a minute to start
+
+    monkeypatch.setattr(SparkBackend, "_statement", kept)
+    monkeypatch.setattr(clinic_spark, "local_server", started)
+    before = spark.run("SHOW SCHEMAS")
+    few = ("--units", "10", "--runs", "3", "--draws", "20000", "--confidence", str(CONFIDENCE))
+    told = run("audit", of_spark, *few, "--only", "COUNT drugs").stdout.splitlines()[-1]
+    assert told.startswith("2 claims about small on Spark, none refuted")
+    assert len(asked) >= 12 and all("`.`dpsql_audit_" in sql for sql in asked)
+    assert spark.run("SHOW SCHEMAS") == before
+
+
+@pytest.mark.spark
+@pytest.mark.statistical
+def test_a_fault_in_the_sql_of_spark_is_refuted(
+    of_spark: Path, spark: SparkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows of a unit count."""
+    written = SparkBackend._statement
+
+    def unbounded(backend: SparkBackend, sql: str, names: Iterable[str]) -> str:
+        wrong = re.sub(r"least\(a0, (?:m|\d+)\)", "a0", sql)
+        assert wrong != sql
+        return written(backend, wrong, names)
+
+    monkeypatch.setattr(SparkBackend, "_statement", unbounded)
+    report = audit(load_policy(of_spark), replace(SPARK_EXTENT, only=("COUNT visits",)), server=spark.url)
+    assert not report.holds
+
+
+@pytest.mark.spark
+def test_spark_alone_runs_the_sql_of_spark(of_spark: Path, small: Policy) -> None:
+    policy = load_policy(of_spark)
+    for server in (None, "postgresql://host/db"):
+        with pytest.raises(NotAuditable, match="needs a Spark server") as refused:
+            audit(policy, SPARK_EXTENT, server=server)
+        assert refused.value.hint is not None and SPARK.example in refused.value.hint
+    with pytest.raises(NotAuditable, match="needs a PostgreSQL server"):
+        audit(small, SPARK_EXTENT, server=policy.dataset.url)
+    with pytest.raises(NotAuditable, match="rows can be copied only from a DuckDB file"):
+        audit(policy, replace(SPARK_EXTENT, with_rows=True), server=policy.dataset.url)
+
+
+@pytest.mark.spark
+def test_tables_of_several_schemas_are_not_audited_in_spark(of_spark: Path) -> None:
+    """A schema stands for a database there."""
+    policy = load_policy(of_spark)
+    tables = tuple(replace(t, name=f"x.{t.name}", schema="x") if t.name == "wards" else t for t in policy.tables)
+    found = Datasets(replace(policy, tables=tables), EngineSchema(SPARK, {}), 2)
+    with pytest.raises(NotAuditable, match="must be of one schema"), served(found, of_spark, policy.dataset.url):
+        pass
+
+
+@pytest.mark.spark
+def test_a_spark_server_that_is_not_there_is_told(of_spark: Path) -> None:
+    for server, what in (
+        ("spark://localhost:1/spark_catalog", "the server does not answer"),
+        ("spark://localhost:1/", "a Spark url names a host, a port and a catalog"),
+        ("spark://localhost:{port}/nowhere", "AnalysisException"),
+    ):
+        port = of_spark.read_text(encoding="utf-8").partition("spark://localhost:")[2].partition("/")[0]
+        with pytest.raises(NotAuditable, match=f"databases cannot be made on the server: {what}"):
+            audit(load_policy(of_spark), SPARK_EXTENT, server=server.format(port=port))
 
 
 def test_rows_are_not_copied_to_a_server(small: Policy) -> None:

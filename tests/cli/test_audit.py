@@ -22,14 +22,14 @@ def test_claims_that_are_not_refuted(run: Run, tmp_path: Path) -> None:
     assert [cell.strip() for cell in one.split("|")[:3]] == ["COUNT people", "laplace, basic", "1"]
     assert other.split("|")[0].strip() == "COUNT people"
     assert one.endswith("not refuted")
-    assert told.startswith("2 claims about small, none refuted")
+    assert told.startswith("2 claims about small on DuckDB, none refuted")
 
 
 def test_a_claim_that_is_refuted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiscreteLaplace, "sample", lambda self, size: [0] * size)
     result = run("audit", write(tmp_path), *FEW, "--format", "json", status=1)
     report = json.loads(result.stdout)
-    assert report["holds"] is False
+    assert (report["engine"], report["holds"]) == ("DuckDB", False)
     refuted, other = report["classes"]
     assert (refuted["class"], refuted["mechanism"], refuted["holds"]) == ("COUNT people", "laplace, basic", False)
     assert refuted["claimed"] == {"epsilon": 1.0, "delta": 0.0}
