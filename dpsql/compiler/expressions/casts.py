@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Call, Cast, Expr, Literal
+from dpsql.compiler.ir.walk import as_numeric
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
@@ -97,13 +98,15 @@ def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, tuple[int, ...
 
 
 def _to_numeric(lowering: Lowering, node: exp.Cast, argument: Expr, numbers: tuple[int, ...]) -> Expr:
-    """Lower a cast to numeric(p, s), which is NULL on overflow; numeric without a precision changes nothing."""
+    """Lower a cast to numeric(p, s), which is NULL on overflow; numeric without a precision rounds nothing."""
     if not numbers:
         if isinstance(argument, Literal) and isinstance(argument.value, int) and argument.type in INTEGER_RANGES:
             return Literal(Decimal(argument.value), SqlType.NUMERIC)
         if argument.type in (SqlType.UNKNOWN, SqlType.NUMERIC):
             return lowering.coercion.to(argument, SqlType.NUMERIC, lowering.at(node))
-        return cast_to(lowering, argument, SqlType.DOUBLE, node)
+        if argument.type.is_integer:
+            return Cast(argument, SqlType.NUMERIC, 0)
+        return as_numeric(cast_to(lowering, argument, SqlType.DOUBLE, node))
     precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
     if scale > COMPUTED_SCALE:
         raise UnsupportedQuery(

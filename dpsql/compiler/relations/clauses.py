@@ -235,12 +235,10 @@ def output_name(node: exp.Expr, sql: str) -> str:
         case exp.AtTimeZone():
             return "timezone"
         case exp.Cast():
-            inner = output_name(node.this, sql)
-            return inner if inner != _UNNAMED else _type_name(node.args["to"])
+            return output_name(node.this, sql) if _keeps_name(node.this, sql) else _type_name(node.args["to"])
         case exp.Case():
             default = node.args.get("default")
-            otherwise = output_name(default, sql) if default is not None else _UNNAMED
-            return otherwise if otherwise != _UNNAMED else "case"
+            return output_name(default, sql) if default is not None and _keeps_name(default, sql) else "case"
         case exp.Trim():
             return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "btrim")
         case exp.Boolean() | exp.Connector():
@@ -249,6 +247,19 @@ def output_name(node: exp.Expr, sql: str) -> str:
             written = _as_written(node, sql)
             return written if written is not None else _unwritten(node)
     return _UNNAMED
+
+
+def _keeps_name(node: exp.Expr, sql: str) -> bool:
+    """True where a cast and CASE around an expression have its name: it is not the name of a type, nor "case"."""
+    match node:
+        case exp.Paren() | exp.Cast():
+            return _keeps_name(node.this, sql)
+        case exp.Case():
+            default = node.args.get("default")
+            return default is not None and _keeps_name(default, sql)
+        case exp.Subquery():
+            return True
+    return output_name(node, sql) != _UNNAMED
 
 
 def _subquery_name(query: exp.Expr, sql: str) -> str:
