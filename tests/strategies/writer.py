@@ -52,6 +52,7 @@ _LINKED = (
     ("visits", "people", "{a}.pid = {b}.pid"),
     ("people", "visits", "{a}.pid = {b}.pid"),
     ("visits", "visits", "{a}.pid = {b}.pid"),
+    ("visits", "visits", "{a}.pid = {b}.pid AND {a}.visit_id < {b}.visit_id"),
     ("cards", "people", "{a}.pid = {b}.pid"),
     ("stays", "cards", "{a}.pid = {b}.pid"),
     ("visits", "lines", "{a}.visit_id = {b}.visit_id"),
@@ -60,6 +61,8 @@ _LINKED = (
     ("stays", "meals", "{a}.stay_id = {b}.stay_id"),
     ("letters", "letters", "{a}.who = {b}.who"),
 )
+_KEYS = {"visits": "visit_id", "lines": "visit_id", "stays": "stay_id", "meals": "stay_id"}
+"""Keys that lead to the unit, and that the policy does not list."""
 _NOT_LINKED = (
     ("visits", "people", "{a}.n = {b}.age"),
     ("visits", "letters", "TRUE"),
@@ -75,11 +78,12 @@ _PUBLIC: tuple[tuple[str, str, Columns], ...] = (
 
 @dataclass(frozen=True)
 class Source:
-    """What stands in FROM, its columns by kind, and how its unit is named."""
+    """What stands in FROM, its columns by kind, and how its unit and a key that the policy does not list are named."""
 
     sql: str
     columns: Columns
     unit: str
+    key: str | None = None
 
 
 def qualified(alias: str, columns: Columns) -> Columns:
@@ -164,6 +168,10 @@ class Writer:
         named = [name for kind, names in columns.items() if kind != FLOAT for name in names]
         return self.one(*named) if named else "1"
 
+    def order(self, source: Source) -> str:
+        """What the rows of a unit are ordered by."""
+        return source.key if source.key and self.chance(25) else self.key_column(source.columns)
+
     def key(self, source: Source) -> str:
         """A group key: a column more often than not."""
         named = [name for kind, names in source.columns.items() if kind != FLOAT for name in names]
@@ -193,7 +201,7 @@ class Writer:
             case "values":
                 text = f"COUNT({self.key(source)})"
             case "distinct":
-                text = f"COUNT(DISTINCT {self.key(source)})"
+                text = f"COUNT(DISTINCT {source.key if source.key and self.chance(25) else self.key(source)})"
             case "spread":
                 text = f"{self.one('VAR_POP', 'STDDEV', 'SUM(DISTINCT', 'AVG(DISTINCT')}({self.number(source)})"
                 text += ")" * text.count("DISTINCT")
@@ -216,7 +224,7 @@ class Writer:
 
     def table(self) -> Source:
         name = self.one("people", "visits", "visits", "visits", "lines", "stays", "meals", "cards", "letters")
-        return Source(name, COLUMNS[name], UNIT[name])
+        return Source(name, COLUMNS[name], UNIT[name], _KEYS.get(name))
 
     def source(self) -> Source:
         kind = self.one(*["table"] * 5, *["units"] * 3, "public", "public", "lateral", "union", "leak")
@@ -232,7 +240,8 @@ class Writer:
             case "union":
                 return self.union()
             case _:
-                return self.table()
+                found = self.table()
+                return replace(found, sql=f"(SELECT * FROM {found.sql}) AS s") if self.chance(10) else found
 
     def joined(self, left: str, right: str, link: str) -> Source:
         """Two protected tables, joined on what leads to the unit."""
@@ -307,12 +316,14 @@ class Writer:
         head = "DISTINCT " if kind == "distinct" or self.chance(1) else ""
         if kind == "first":
             head = f"DISTINCT ON ({source.unit}) "
-            tail = f" ORDER BY {source.unit}, {self.key_column(source.columns)}"
+            tail = f" ORDER BY {source.unit}, {self.order(source)}"
         if kind == "groups":
             keys = [source.unit]
             if self.chance(40):
                 keys.append(self.key_column(source.columns))
                 items.append(f"{keys[-1]} AS k")
+            if source.key and self.chance(25):
+                keys.append(source.key)
             having = f" HAVING {self.one('COUNT(*) > 1', 'COUNT(*) < 4', 'MIN(1) IS NULL')}" if self.chance(25) else ""
             tail = f" GROUP BY {', '.join(keys)}{having}"
         return Source(f"(SELECT {head}{', '.join(items)} FROM {source.sql}{where}{tail}) AS s", columns, unit)
@@ -323,7 +334,7 @@ class Writer:
             return INT, self.one(*_LEAKS).format(self.key_column(source.columns))
         if kind == "windows" and self.chance(70):
             partition = self.one(source.unit, f"{source.unit}, {self.key_column(source.columns)}")
-            order = self.one("", f" ORDER BY {self.key_column(source.columns)}", " ORDER BY 1")
+            order = self.one("", f" ORDER BY {self.order(source)}", " ORDER BY 1")
             text = self.one(*_WINDOWS).format(w=f"PARTITION BY {partition}{order}", x=self.number(source))
             return self.one(INT, FLOAT), text
         if kind == "groups":

@@ -109,7 +109,7 @@ def without_rows(lowered: Lowered) -> Lowered:
     """The same columns, of no relation that is read."""
     fields = tuple(dict.fromkeys(field for _, field in lowered.columns))
     one = Values(fields, (tuple(Literal(None, field.type) for field in fields),))
-    return replace(lowered, status=Public(no_rows_of(one)), hidden=frozenset(), invented=False)
+    return replace(lowered, status=Public(no_rows_of(one)), hidden=(), unlisted=frozenset(), invented=False)
 
 
 def _combines_nothing(relation: Join | SetOperation) -> bool:

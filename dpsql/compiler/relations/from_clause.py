@@ -5,6 +5,7 @@ Rule: every way of writing a join (comma, CROSS, ON, USING, NATURAL, LATERAL) co
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlglot import exp
 
@@ -223,9 +224,20 @@ class From:
 
     def _merged_names(self, join: exp.Join, left: Joined, right: FromItem) -> list[str]:
         if str(join.args.get("method") or "").lower() == "natural":
-            mine = {name for source in left.sources for name, _ in source.columns if name not in source.merged}
-            return list(dict.fromkeys(name for name, _ in right.columns if name in mine))
+            return self._natural_names(join, left, right)
         return list(dict.fromkeys(identifier(name) for name in join.args.get("using") or ()))
+
+    def _natural_names(self, join: exp.Join, left: Joined, right: FromItem) -> list[str]:
+        known = {name for each in left.sources for name, _ in (*each.columns, *each.hidden) if name not in each.merged}
+        names = list(dict.fromkeys(name for name, _ in (*right.columns, *right.hidden) if name in known))
+        if any(name in names for each in (*left.sources, right) for name, _ in each.hidden):
+            raise UnsupportedQuery(
+                "NATURAL JOIN on a key that the policy does not list as a column is not supported",
+                hint="Use JOIN with USING.",
+                position=self.clauses.at(join),
+                queries=changed(join, partial(_use, names)),
+            )
+        return names
 
     def _joined_by_names(
         self, kind: str, left: Joined, right: tuple[FromItem, Status], names: list[str], at: int | None
@@ -241,11 +253,13 @@ class From:
         known = Equalities((condition, *left.holds))
         joined = self._joiner.join(kind, (left.status, status), condition, known, at)
         joined, fields = self._merge(kind, joined, pairs)
-        hidden_before = {field for each in (*left.sources, source) for _, field in each.hidden}
-        shown = tuple((n, f) for n, f, pair in zip(names, fields, pairs, strict=True) if pair[0] not in hidden_before)
-        hidden = tuple((n, f) for n, f, pair in zip(names, fields, pairs, strict=True) if pair[0] in hidden_before)
-        merged = FromItem("", shown, hidden)
-        covered = tuple(replace(each, merged=each.merged | frozenset(names)) for each in (*left.sources, source))
+        before = (*left.sources, source)
+        columns = {name for each in before for name, _ in each.columns}
+        shown = tuple(pair for pair in zip(names, fields, strict=True) if pair[0] in columns)
+        hidden = tuple(pair for pair in zip(names, fields, strict=True) if pair[0] not in columns)
+        unlisted = {field for (mine, _), field in zip(pairs, fields, strict=True) if mine in scope.unlisted}
+        merged = FromItem("", shown, hidden, frozenset(unlisted))
+        covered = tuple(replace(each, merged=each.merged | frozenset(names)) for each in before)
         return Joined((merged, *covered), joined, left.with_holding(kind, condition))
 
     def _field(self, sources: tuple[FromItem, ...], status: Status, name: str, at: int | None) -> Field:
@@ -297,12 +311,17 @@ class From:
         return source, status
 
 
+def _use(names: list[str], join: exp.Expr) -> None:
+    """Write USING for NATURAL."""
+    join.set("method", None)
+    join.set("using", [exp.to_identifier(name) for name in names])
+
+
 def renamed(clauses: Clauses, lowered: Lowered, alias: exp.TableAlias) -> Lowered:
     """A relation whose columns an alias names anew."""
-    shown = [(name, field) for name, field in lowered.columns if field not in lowered.hidden]
     names = [identifier(column) for column in alias.args.get("columns") or ()]
-    if len(names) > len(shown):
+    if len(names) > len(lowered.columns):
         raise InvalidSyntax("more column aliases than columns", position=clauses.at(alias))
-    given = iter([*names, *(name for name, _ in shown[len(names) :])])
-    columns = tuple((n if f in lowered.hidden else next(given), f) for n, f in lowered.columns)
+    given = (*names, *(name for name, _ in lowered.columns[len(names) :]))
+    columns = tuple((name, field) for name, (_, field) in zip(given, lowered.columns, strict=True))
     return replace(lowered, columns=columns, schemas=frozenset())

@@ -42,6 +42,7 @@ from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.compiler.ir.walk import fields_in, operands
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.resolve import Scope
+from dpsql.compiler.sql.constant_folding import COMPARISONS
 from dpsql.compiler.values.calendar_units import series_length
 from dpsql.errors import LimitExceeded, UndefinedColumn, UnsupportedQuery
 from dpsql.policy import PolicyColumn, Table
@@ -373,28 +374,28 @@ def generated(relation: Relation) -> int:
 
 
 def refuse_unlisted(expression: Expr, scope: Scope, at: int | None, links: frozenset[Field] = frozenset()) -> None:
-    """Refuse an expression that reads a hidden key.
+    """Refuse an expression that reads a key that the policy does not list.
 
     Args:
         expression: The expression; its subqueries were checked when they were lowered.
         scope: The scope of the expression.
         at: The position of the expression in the text.
-        links: Fields that hidden keys may be equated with.
+        links: Fields that unlisted keys may be compared with.
 
     Raises:
-        UndefinedColumn: The expression reads a hidden key.
+        UndefinedColumn: The expression reads such a key.
     """
-    hidden = scope.hidden
-    if hidden and _looks_at(expression, hidden, links | hidden):
+    unlisted = scope.unlisted
+    if unlisted and _looks_at(expression, unlisted, links | unlisted):
         raise UndefinedColumn(
-            "this key may only be used in joins, GROUP BY, COUNT and IS NULL",
+            "this key may only be used in joins, GROUP BY, ORDER BY, COUNT and IS NULL",
             hint="It is a key to the privacy unit, and the policy does not list it as a column.",
             position=at,
         )
 
 
 def _looks_at(expression: Expr, hidden: frozenset[Field], links: frozenset[Field]) -> bool:
-    if isinstance(expression, Call) and expression.function == "eq":
+    if isinstance(expression, Call) and expression.function in COMPARISONS:
         sides = [plain_column(side) for side in expression.arguments]
         if all(side is not None and side in links for side in sides):
             return False
@@ -405,7 +406,8 @@ def _looks_at(expression: Expr, hidden: frozenset[Field], links: frozenset[Field
         return False  # checked when it was lowered: the key is compared with keys of its own unit
     parts = operands(expression)
     if isinstance(expression, Window):
-        parts = tuple(part for part in parts if part not in expression.partition or plain_column(part) not in hidden)
+        keys = (*expression.partition, *(term.expression for term in expression.order))
+        parts = tuple(part for part in parts if part not in keys or plain_column(part) not in hidden)
     if not parts:
         return plain_column(expression) in hidden
     return any(_looks_at(part, hidden, links) for part in parts)

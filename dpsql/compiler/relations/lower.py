@@ -279,8 +279,9 @@ class QueryLowerer:
         columns = tuple((name, renewed[field]) for name, field in lowered.columns)
         if not isinstance(status, Protected):
             return Lowered(replace(status, relation=projected), columns)
-        hidden = frozenset(renewed[field] for field in lowered.hidden)
-        return Lowered(moved(status, projected, renewed), columns, hidden)
+        hidden = tuple((name, renewed[field]) for name, field in lowered.hidden)
+        unlisted = frozenset(renewed[field] for field in lowered.unlisted)
+        return Lowered(moved(status, projected, renewed), columns, hidden, unlisted)
 
     # SELECT
 

@@ -377,7 +377,7 @@ class SelectOutput:
         function, argument = FUNCTIONS[call.function], call.argument
         function.check(call, status, where)
         is_unit = argument is not None and call.function == "count" and status.is_unit_or_null(argument)
-        is_key = call.function == "count" and not call.distinct and self._is_hidden(argument)
+        is_key = call.function == "count" and self._is_hidden(argument)
         for part in call.operands[1:] if is_unit or is_key else call.operands:
             refuse_unlisted(part, self.scope, where)
         if status.absent is not None and not _counts_nobody(call, status.absent):
@@ -394,7 +394,7 @@ class SelectOutput:
             )
 
     def _is_hidden(self, argument: Expr | None) -> bool:
-        return argument is not None and plain_column(argument) in self.scope.hidden
+        return argument is not None and plain_column(argument) in self.scope.unlisted
 
     # Rows that are not protected
 

@@ -52,7 +52,7 @@ def combined(
             hint="Use UNION ALL, or select the unit key at the same position on both sides.",
             position=clauses.at(node),
         )
-    hides = [a in sides[0].hidden or b in sides[1].hidden for (_, a), (_, b) in pairs]
+    hides = [a in sides[0].unlisted or b in sides[1].unlisted for (_, a), (_, b) in pairs]
     if any(is_hidden and not is_unit for is_hidden, is_unit in zip(hides, units, strict=True)) and kind != "union":
         raise UndefinedColumn(
             "a unit key can only be compared with a unit key",
@@ -70,9 +70,13 @@ def combined(
     relation = SetOperation(kind, keeps_all, first, second, fields)
     links = {Link((), (fields[-1],))} | {Link((), (f,)) for f, is_unit in zip(fields, units, strict=False) if is_unit}
     columns = tuple(zip(names, fields, strict=False))
-    hidden = frozenset(field for (_, field), is_hidden in zip(columns, hides, strict=True) if is_hidden)
+    beside = [{n for n, f in side.hidden if s.is_unit(Column(f))} for side, s in zip(sides, (left, right), strict=True)]
+    hidden = tuple((name, fields[-1]) for name in sorted(beside[0] & beside[1]))
+    unlisted = frozenset(field for (_, field), is_hidden in zip(columns, hides, strict=True) if is_hidden)
+    unlisted |= {field for _, field in hidden}
     status = _limited(operation, left, right, only_units=all(units))
-    return Lowered(replace(status, relation=relation, unit=fields[-1], links=frozenset(links)), columns, hidden)
+    status = replace(status, relation=relation, unit=fields[-1], links=frozenset(links))
+    return Lowered(status, columns, hidden, unlisted)
 
 
 def _limited(operation: tuple[str, bool], left: Protected, right: Protected, *, only_units: bool) -> Protected:

@@ -96,7 +96,7 @@ class UnitRows:
         return self.clauses.catalog.policy.dataset.privacy_unit
 
     def _check_key(self, status: Protected, key: Expr) -> None:
-        if not status.is_unit(key):
+        if plain_column(key) is None:
             refuse_unlisted(key, self.scope, self.clauses.at(self.node))
         if not can_be_key(key, status.relation):
             raise DatatypeMismatch(
@@ -109,7 +109,7 @@ class UnitRows:
     def _exact_call(self, status: Protected, call: AggregateCall) -> AggregateCall:
         for part in call.operands:
             is_counted = part is call.argument and call.function == "count"
-            is_key = status.is_unit_or_null(part) or (not call.distinct and plain_column(part) in self.scope.hidden)
+            is_key = status.is_unit_or_null(part) or plain_column(part) in self.scope.unlisted
             if not (is_counted and is_key):
                 refuse_unlisted(part, self.scope, self.clauses.at(self.node))
         if not FUNCTIONS[call.function].of_one_unit:
@@ -145,7 +145,7 @@ class UnitRows:
     ) -> Lowered:
         """Project rows of units; their unit travels along."""
         for term in order:
-            if not status.is_unit(term.expression):
+            if plain_column(term.expression) is None:
                 refuse_unlisted(term.expression, self.scope, self.clauses.at(self.node))
         status, found = self.with_windows(status, [*outputs, *(term.expression for term in order)])
         order = tuple(replace(term, expression=e) for term, e in zip(order, found[len(outputs) :], strict=True))
@@ -258,7 +258,7 @@ class UnitRows:
         return replace(status, relation=Filter(numbered, inside))
 
     def _projected(self, status: Protected, items: Sequence[Item], outputs: list[Expr]) -> Lowered:
-        clauses, hidden = self.clauses, self.scope.hidden
+        clauses, hidden = self.clauses, self.scope.unlisted
         unit = clauses.fields.new(status.unit.type)
         assigned: dict[Field, Expr] = {unit: Column(status.unit)}
         columns: list[tuple[str, Field]] = []
@@ -274,6 +274,12 @@ class UnitRows:
                 refuse_unlisted(expression, self.scope, clauses.at(item.node))
             assigned[field] = expression
             columns.append((item.name, field))
+        beside: list[tuple[str, Field]] = []
+        for name, key in self._beside_stars():
+            field = clauses.fields.new(key.type)
+            renewed.setdefault(key, []).append(field)
+            assigned[field] = Column(key)
+            beside.append((name, field))
         relation = Project(status.relation, tuple(assigned), tuple(assigned.values()))
         projected = replace(
             status,
@@ -282,7 +288,13 @@ class UnitRows:
             links=_carried_links(status, renewed),
             absent=self._absent(status, assigned, items),
         )
-        return Lowered(projected, tuple(columns), frozenset(unlisted))
+        unlisted |= {field for _, field in beside}
+        return Lowered(projected, tuple(columns), tuple(beside), frozenset(unlisted))
+
+    def _beside_stars(self) -> tuple[tuple[str, Field], ...]:
+        """The keys that the stars of the SELECT list omit, and hand on."""
+        stars = (node for node in self.node.expressions if node.is_star and not isinstance(node, exp.Func))
+        return tuple(dict.fromkeys(pair for star in stars for pair in self.scope.beside_star(star)))
 
     def _absent(self, status: Protected, assigned: dict[Field, Expr], items: Sequence[Item]) -> frozenset[Field] | None:
         """The fields that stay NULL in rows without a unit; what would get a value there is refused."""

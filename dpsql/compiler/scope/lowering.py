@@ -153,7 +153,8 @@ class Lowered:
     Attributes:
         status: The relation.
         columns: Names and fields, in order; a name may repeat.
-        hidden: Keys that lead to the unit and that the policy does not list as columns.
+        hidden: Names and fields of keys that lead to the unit: names find them, but `*` omits them.
+        unlisted: The fields, of `columns` and `hidden`, that the policy does not list as columns.
         limited: Places of the columns that are followed by the limits of their 95 % interval.
         invented: Whether the rows are invented from the policy's bounds and domains.
         withheld: Whether the query selects rows of protected tables, for which only the columns are shown.
@@ -162,17 +163,16 @@ class Lowered:
 
     status: Status
     columns: tuple[tuple[str, Field], ...]
-    hidden: frozenset[Field] = frozenset()
+    hidden: tuple[tuple[str, Field], ...] = ()
+    unlisted: frozenset[Field] = frozenset()
     limited: tuple[int, ...] = ()
     invented: bool = False
     withheld: bool = False
     schemas: frozenset[str] = frozenset()
 
     def source(self, alias: str) -> FromItem:
-        """Return the relation as an entry of FROM; hidden columns stay hidden."""
-        shown = tuple((name, field) for name, field in self.columns if field not in self.hidden)
-        hidden = tuple((name, field) for name, field in self.columns if field in self.hidden)
-        return FromItem(alias, shown, hidden, schemas=self.schemas)
+        """Return the relation as an entry of FROM."""
+        return FromItem(alias, self.columns, self.hidden, self.unlisted, schemas=self.schemas)
 
     @property
     def relation(self) -> Relation:

@@ -39,7 +39,7 @@ def invented(lowered: Lowered) -> Lowered | None:
     simple = all(isinstance(node, UnitScan | Filter | Project) for node in known)
     if not simple or any(relations_in(part) or windows_in(part) for part in parts):
         return None
-    shown = replace(lowered, status=Public(_over_rows(lowered.relation)), hidden=frozenset())
+    shown = replace(lowered, status=Public(_over_rows(lowered.relation)), hidden=(), unlisted=frozenset())
     return replace(shown, invented=True)
 
 

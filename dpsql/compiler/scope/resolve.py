@@ -6,7 +6,7 @@ Rule 2: unquoted names are lower case, as in PostgreSQL.
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,7 +28,8 @@ class FromItem:
     Attributes:
         alias: The name that may qualify its columns.
         columns: Visible names with their fields, in order; a name may repeat.
-        hidden: Keys that lead to the unit and that the policy does not list: names find them, but `*` omits them.
+        hidden: Keys that lead to the unit: names find them, but `*` omits them.
+        unlisted: The fields, of `columns` and `hidden`, that the policy does not list as columns.
         merged: Names that USING or NATURAL merged with another source's: they need the alias as a qualifier.
         schemas: The schema names that may qualify a table under its own name, as in public.patients.age.
     """
@@ -36,6 +37,7 @@ class FromItem:
     alias: str
     columns: tuple[tuple[str, Field], ...]
     hidden: tuple[tuple[str, Field], ...] = ()
+    unlisted: frozenset[Field] = frozenset()
     merged: frozenset[str] = frozenset()
     schemas: frozenset[str] = frozenset()
 
@@ -76,10 +78,10 @@ class Scope:
             scope = scope.outer
 
     @cached_property
-    def hidden(self) -> frozenset[Field]:
+    def unlisted(self) -> frozenset[Field]:
         """The keys here and outside that the policy does not list."""
         scopes = (self, *self.around())
-        return frozenset(field for scope in scopes for source in scope.sources for _, field in source.hidden)
+        return frozenset(field for scope in scopes for source in scope.sources for field in source.unlisted)
 
     def _owner(self, node: exp.Column) -> "Scope":
         """The nearest scope that has the name; this one where none has."""
@@ -130,11 +132,18 @@ class Scope:
 
     def star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
         """Return the columns of `*` or `alias.*`."""
+        return self._of_star(node, lambda source: source.columns)
+
+    def beside_star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
+        """Return the keys that `*` or `alias.*` omits."""
+        return self._of_star(node, lambda source: source.hidden)
+
+    def _of_star(
+        self, node: exp.Expr, named: Callable[[FromItem], tuple[tuple[str, Field], ...]]
+    ) -> tuple[tuple[str, Field], ...]:
         if isinstance(node, exp.Column):
-            return tuple(column for source in self._qualified(node) for column in source.columns)
-        return tuple(
-            (name, field) for source in self.sources for name, field in source.columns if name not in source.merged
-        )
+            return tuple(pair for source in self._qualified(node) for pair in named(source))
+        return tuple((name, field) for each in self.sources for name, field in named(each) if name not in each.merged)
 
     def whole_row(self, node: exp.Expr) -> FromItem | None:
         """The entry of FROM that `alias` or `alias.*` names as a whole row; None for other expressions."""

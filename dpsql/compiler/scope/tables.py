@@ -180,7 +180,7 @@ class Tables:
         if unit_column.name not in shown and unit_column.name not in hidden:
             hidden[unit_column.name] = unit
         status = self._status(table, relation, self._links(table, unit, own_unit, by_name))
-        return Lowered(status, tuple((shown | hidden).items()), frozenset(hidden.values()))
+        return Lowered(status, tuple(shown.items()), tuple(hidden.items()), frozenset(hidden.values()))
 
     def _status(self, table: Table, relation: UnitScan, links: frozenset[Link]) -> Status:
         schema = self.catalog.schema.tables[table.name]

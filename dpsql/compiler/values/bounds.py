@@ -4,9 +4,9 @@ Rule: the engine clamps every aggregated value to the limits chosen here, so a w
 never privacy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import copysign, exp, log, log10, sqrt
@@ -32,10 +32,12 @@ from dpsql.compiler.ir.nodes import (
     Relation,
     Scalar,
     Scan,
+    Series,
     SetOperation,
     Sort,
     UnitScan,
     UnitWindows,
+    Values,
     Window,
 )
 from dpsql.compiler.ir.walk import relations_in
@@ -115,8 +117,28 @@ def bounds_of(relation: Relation, outer: Bounds = _UNKNOWN) -> dict[Bounded, Int
             return _combined(relation, outer)
         case Distinct() | Sort():
             return bounds_of(relation.input)
+        case Values() if relation.rows:
+            columns = zip(*relation.rows, strict=True)
+            return dict(zip(relation.fields, map(_listed, columns), strict=True))
+        case Series():
+            return dict.fromkeys(relation.fields, _around([relation.start, relation.stop]))
         case _:
             return {}
+
+
+def _listed(cells: Sequence[Literal]) -> Interval:
+    """The interval of a column of VALUES; a parameter without a value may have any."""
+    known = [cell.value for cell in cells if cell.value is not None or cell.parameter is not None]
+    return _around(known)
+
+
+def _around(values: Sequence[object]) -> Interval:
+    """The interval of some values; it has no ends unless all are numbers, or all are moments."""
+    for kinds in ((int, float, Decimal), date):
+        if values and all(isinstance(value, kinds) and not isinstance(value, bool) for value in values):
+            ends = min(values), max(values)  # type: ignore[type-var]  # of one kind
+            return Interval(*(_days(end) if isinstance(end, date) else as_fraction(end) for end in ends))
+    return UNBOUNDED
 
 
 def _joined(relation: Join) -> dict[Bounded, Interval]:
@@ -354,7 +376,14 @@ def _extracted(expression: Call, part: str, bounds: Bounds) -> Interval:
     if subject.type is SqlType.INTERVAL or part not in EXTRACT_PARTS:
         return UNBOUNDED
     low, high = EXTRACT_PARTS[part]
-    return Interval(Fraction(low), Fraction(high))
+    of_any = Interval(Fraction(low), Fraction(high))
+    return of_any.intersect(_years(interval(subject, bounds))) if part == "year" else of_any
+
+
+def _years(moments: Interval) -> Interval:
+    """The years of moments."""
+    ends = (None if end is None or not 1 <= end < _LAST else int(end) for end in (moments.lower, moments.upper))
+    return Interval(*(None if end is None else Fraction(date.fromordinal(end).year) for end in ends))
 
 
 def _part_of_days(part: str, days: Interval) -> Interval:
@@ -513,16 +542,28 @@ def _significant(number: float, direction: int) -> Fraction:
 
 
 def _power(parts: list[Interval]) -> Interval:
-    """Of a number that is not negative, to a constant power."""
+    """Of a number that is not negative, to a constant power; of a positive one, to any."""
     base, exponent = parts
-    if exponent.lower is None or exponent.lower != exponent.upper:
-        return UNBOUNDED
-    power = float(exponent.lower)
-    if exponent.lower.denominator == 1 and exponent.lower % 2 == 0:
+    power = exponent.lower
+    if power is None or power <= 0 or power != exponent.upper:
+        if base.lower is None or base.lower <= 0:
+            return UNBOUNDED
+        # ln(base) times exponent, which is bilinear, has its extremes where both have theirs.
+        logarithm = _multiply([_increasing(log)([base]), exponent])
+        return _increasing(exp, _between(0, None))([logarithm])
+    if power.denominator == 1 and power % 2 == 0:
         base = _absolute([base])
-    if base.lower is None or base.lower < 0 or power <= 0:
+    if base.lower is None or base.lower < 0:
         return UNBOUNDED
-    return _increasing(lambda number: number**power, _between(0, None))([base])
+    return _increasing(lambda number: number ** float(power), _between(0, None))([base])
+
+
+def _of_year(parts: list[Interval]) -> Interval:
+    """Dates that are made of a year, a month and a day: those of the years."""
+    first, last = parts[0].lower, parts[0].upper
+    lower = None if first is None or first > MAXYEAR else _days(date(max(int(first), MINYEAR), 1, 1))
+    upper = None if last is None or last < MINYEAR else _days(date(min(int(last), MAXYEAR), 12, 31))
+    return Interval(lower, upper)
 
 
 def _to_digits(parts: list[Interval]) -> Interval:
@@ -549,6 +590,7 @@ def _between(low: int, high: int | None) -> Interval:
 
 _DAY = 86_400
 """Seconds."""
+_LAST = date.max.toordinal()
 _EPOCH = Fraction(date(1970, 1, 1).toordinal())
 _WITHIN_A_DAY = _between(-1, 1)
 _DIFFERENCES = frozenset({"days_between", "moments_between", "age"})
@@ -586,6 +628,7 @@ _RULES = {
     "power": _power,
     "round_digits": _to_digits,
     "trunc_digits": _to_digits,
+    "make_date": _of_year,
     "date_add": _add,
     "date_subtract": _subtract,
     "date_at": lambda parts: _add([parts[0], _between(0, 1)]),
