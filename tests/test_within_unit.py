@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.errors import InvalidPolicy, UndefinedColumn
+from dpsql.errors import InvalidPolicy, PolicyViolation, UndefinedColumn
 from dpsql.gateway.session import Session
 from tests.conftest import silent_engine
 from tests.engines import HOSTS, Host
@@ -118,8 +118,10 @@ def test_the_values_of_a_key_that_is_no_column_are_not_shown(place: Place, tmp_p
     with silent_engine(policy_of(place, tmp_path), tmp_path) as opened:
         session = Session(opened, "ana")
         assert execute(session, f"SELECT COUNT(*) FROM {JOINED}")
-        with pytest.raises(UndefinedColumn, match="this key may only be used in joins"):
+        with pytest.raises(PolicyViolation, match="groups of one person cannot be selected"):
             execute(session, "SELECT visit_id, COUNT(*) FROM notes GROUP BY visit_id")
+        with pytest.raises(UndefinedColumn, match="this key may only be used in joins"):
+            execute(session, "SELECT MAX(visit_id) FROM notes")
 
 
 @pytest.mark.parametrize("within", ["[]", "3", '["nothing"]', '"visit_id"'])
