@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.compiler.derivation.derivation import derivation, wider
+from dpsql.compiler.plan.query_plan import OtherRelease
 from dpsql.errors import LimitExceeded
 from dpsql.gateway import derivations
 from dpsql.gateway.answers import Answer
@@ -131,7 +132,7 @@ def test_what_is_wider_is_the_other_release(wide_policy: Path, rows: str, key: s
     assert whole.described is not None and asked is not None and query.planned is not None and query.price is not None
     found = wider(whole.described.description, asked)
     assert found is not None
-    (made,) = query.planned(query.price.epsilon, found, ()).releases
+    (made,) = query.planned(query.price.epsilon, OtherRelease(found, 0), ()).releases
     assert (made.key, made.sql) == (whole.key, whole.sql)
     assert wider(asked.description, whole.described) is None
     (again,) = query.planned(query.price.epsilon, None, ()).releases

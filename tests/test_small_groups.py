@@ -82,6 +82,37 @@ def test_the_notice_tells_the_worst_groups(session: Session, monkeypatch: pytest
     assert notice.message.startswith("avg is worse than ± 10 % in 4 of 4 rows; price: ")
 
 
+CORRELATED = "(SELECT {}(v.cost) FROM visits v WHERE v.icd = i.code)"
+
+
+@pytest.mark.parametrize("function", ["AVG", "COUNT", "SUM"])
+def test_a_correlated_aggregate_has_the_intervals_of_its_group(
+    session: Session, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    silence_noise(monkeypatch)
+    ask(session, "SET dpsql.intervals = on")
+    grouped = ask(session, f"SELECT icd, {function}(cost) FROM visits WHERE icd IS NOT NULL GROUP BY icd")
+    correlated = ask(session, f"SELECT i.code, {CORRELATED.format(function)} AS a FROM icd10 i")
+    assert {row[0]: row[1:] for row in correlated.rows} == {row[0]: row[1:] for row in grouped.rows}
+    assert "; a ± " in correlated.notices[0].message
+
+
+def test_a_correlated_aggregate_of_a_group_that_is_not_listed_has_no_limits(session: Session) -> None:
+    ask(session, "SET dpsql.intervals = on")
+    unknown = "SELECT c, (SELECT COUNT(*) FROM visits v WHERE v.icd = c) AS n FROM (VALUES ('none')) AS t (c)"
+    assert ask(session, unknown).rows == (("none", 0, None, None),)
+
+
+def test_the_least_of_several_noisy_groups_has_no_interval(session: Session) -> None:
+    """Noise makes the least of them smaller."""
+    ask(session, "SET dpsql.intervals = on")
+    least = "SELECT MIN(n) FROM (SELECT icd, COUNT(*) AS n FROM visits GROUP BY icd) AS t"
+    assert len(ask(session, least).rows[0]) == 1
+    of_pairs = "SELECT icd, doctor_id, COUNT(*) AS n FROM visits GROUP BY 1, 2"
+    some = f"SELECT i.code, (SELECT MIN(n) FROM ({of_pairs}) AS t WHERE t.icd = i.code) FROM icd10 i"
+    assert len(ask(session, some).rows[0]) == 2
+
+
 def test_it_is_the_same_from_python_and_in_the_notice(clinic_policy: Path, tmp_path: Path) -> None:
     ledger = f"sqlite:///{tmp_path}/ledger.sqlite"
     with dpsql.connect(clinic_policy, user="ana", ledger=ledger, epsilon=0.1) as connection:

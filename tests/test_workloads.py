@@ -7,11 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from dpsql.backends.backend import Cancellation
+from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.derivation.derivation import union
-from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.compiler.plan.query_plan import OtherRelease, PlannedRelease
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, BudgetExhausted, CardinalityViolation, QueryCanceled, UnsupportedQuery
 from dpsql.gateway import workloads
@@ -21,9 +23,11 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import QueryParameters, QueryRequest, Result
 from dpsql.gateway.release import listed_groups
 from dpsql.gateway.session import Session
+from dpsql.gateway.settings import Settings
 from dpsql.ledger import BudgetScope, Holder
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
+from dpsql.privacy.mechanisms import added, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 from tests.test_derived import DOCTORS, PEOPLE, asks, derived_from, run, shown, spent
@@ -55,8 +59,21 @@ FINE_AND_COARSE = (
     f"SELECT age / 40, COUNT(*) {PEOPLE} GROUP BY 1",
     f"SELECT age / 20, COUNT(*) {PEOPLE} GROUP BY 1",
 )
+BY_BANDS = tuple(
+    f"SELECT sex, COUNT(*) {PEOPLE} AND age >= {age} AND age < {age + 20} GROUP BY sex" for age in (20, 40)
+)
+"""Bands of age begin at twenties: they are groups of age / 20."""
 UNRELATED = ("SELECT COUNT(*) FROM patients WHERE sex = 'F'", f"SELECT SUM(cost) {DOCTORS}")
-WORKLOADS = (BY_FILTER, BY_TWO_FILTERS, COARSE_FIRST, OF_BOTH_KINDS, BY_OTHER_KEYS, FINE_AND_COARSE, UNRELATED)
+WORKLOADS = (
+    BY_FILTER,
+    BY_TWO_FILTERS,
+    COARSE_FIRST,
+    OF_BOTH_KINDS,
+    BY_OTHER_KEYS,
+    FINE_AND_COARSE,
+    BY_BANDS,
+    UNRELATED,
+)
 
 
 def ask(session: Session, *queries: str) -> list[Result]:
@@ -153,10 +170,10 @@ def test_greedy_is_not_far_from_the_best(
 ) -> None:
     engine = make_engine(clinic_policy)
     asks(engine, "cleo")
-    planner = engine._planner("cleo", Cancellation())
-    session = Session(engine, "cleo")
+    planner = engine.planner("cleo", Cancellation())
+    settings = Settings(engine.policy, engine.role("cleo"))
     compiled = [
-        QueryRequest(engine, "cleo", session._settings, QueryStatement(query), QueryParameters()).compile_shown()
+        QueryRequest(engine, "cleo", settings, QueryStatement(query), QueryParameters()).compile_shown()
         for query in queries
     ]
     plan = planner.plan(compiled)
@@ -175,6 +192,23 @@ def test_greedy_is_not_far_from_the_best(
     )
     assert plan.cost.spent.rho <= best * Fraction(105, 100)
     assert plan.cost.spent.rho <= plan.alone.spent.rho
+
+
+def test_answers_are_those_of_the_queries_alone(engine: Engine, no_noise: None) -> None:
+    """On each engine: cells of what is bought together add up to those of each query.
+
+    Files have no keys, so a patient may have several rows, of which a filter may spare some.
+    """
+    together, alone = asks(engine, "cleo"), asks(engine, "dora")
+    for queries in WORKLOADS:
+        for query, result in zip(queries, ask(together, *queries), strict=True):
+            mine, theirs = sorted(map(str, result.rows)), sorted(map(str, run(alone, query).rows))
+            assert mine == theirs, query
+    patients = run(alone, "SELECT COUNT(*) FROM patients").answer
+    assert isinstance(patients, Answer)
+    has_key = patients.query.releases[0].contribution.one_row
+    saves = spent(engine, "cleo").rho < spent(engine, "dora").rho - FULL  # the last query is asked by itself
+    assert saves is has_key
 
 
 # What ends the row, and what is charged when something fails.
@@ -280,23 +314,25 @@ def test_a_failed_read_keeps_the_charge_and_is_no_second_failure(
 def test_a_cancel_stops_the_plan(make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(clinic_policy)
     session = asks(engine, "cleo")
-    ratio = Derivations.ratio
+    dearer = Derivations.dearer
 
     def stopped(
-        derivations: Derivations, search: ReleaseSearch, planned: PlannedRelease, source: PlannedSource
+        derivations: Derivations,
+        search: ReleaseSearch,
+        planned: PlannedRelease,
+        source: PlannedSource,
+        enough: Fraction,
     ) -> Fraction | None:
         session.cancel()
-        return ratio(derivations, search, planned, source)
+        return dearer(derivations, search, planned, source, enough)
 
-    monkeypatch.setattr(Derivations, "ratio", stopped)
+    monkeypatch.setattr(Derivations, "dearer", stopped)
     with pytest.raises(QueryCanceled):
         ask(session, *BY_FILTER)
     assert spent(engine, "cleo") == Spent.zero()
 
 
-def test_private_keys_nested_releases_and_wide_totals_are_asked_alone(
-    make_engine: MakeEngine, clinic_policy: Path
-) -> None:
+def test_private_keys_and_nested_releases_are_asked_alone(make_engine: MakeEngine, clinic_policy: Path) -> None:
     engine = make_engine(clinic_policy)
     session = asks(engine, "cleo")
     others = (
@@ -312,14 +348,133 @@ def test_private_keys_nested_releases_and_wide_totals_are_asked_alone(
     assert price["rho"] == pytest.approx(float(spent(engine, "cleo").rho))
 
 
-def test_what_tells_the_owner_of_drops_is_charged_by_itself(make_engine: MakeEngine, clinic_policy: Path) -> None:
+def test_equal_private_groups_are_one_release(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    by_city = "SELECT city, COUNT(*) AS people FROM patients GROUP BY city"
+    ask(session, by_city, *BY_FILTER, f"{by_city} ORDER BY people DESC LIMIT 3")
+    assert spent(engine, "cleo").rho == 2 * FULL
+    ask(session, "SELECT city, COUNT(*), AVG(age) FROM patients GROUP BY city")  # other cells select other groups
+    assert spent(engine, "cleo").rho == 3 * FULL
+
+
+# Queries that measure what bounds drop.
+
+
+@pytest.fixture
+def wide_engine(make_engine: MakeEngine, clinic_policy: Path) -> Engine:
+    """An engine whose users pay for wide totals."""
     policy = load_policy(clinic_policy)
     (role, *others) = policy.roles
     wide = replace(role, query=replace(role.query, wide_share=Fraction(1, 10)))
-    engine = make_engine(replace(policy, roles=(wide, *others)))
-    session = asks(engine, "cleo")
+    return make_engine(replace(policy, roles=(wide, *others)))
+
+
+VISITS = "FROM visits JOIN patients USING (patient_id)"
+BY_MONTH = tuple(
+    f"SELECT DATE_TRUNC('month', visited_on), COUNT(*) {VISITS} WHERE sex = '{sex}' GROUP BY 1" for sex in "FMX"
+)
+"""A chart of each sex: all visits of a patient are in one of them."""
+
+
+def test_wide_totals_are_cells_of_one_release(wide_engine: Engine) -> None:
+    session, alone = asks(wide_engine, "cleo"), asks(wide_engine, "dora")
+    told = in_json(session, *BY_MONTH)
+    results = ask(session, *BY_MONTH)
+    assert told["together"] is True and charges(wide_engine, "cleo") == 1
+    assert spent(wide_engine, "cleo").rho <= FULL * Fraction(107, 100)  # one after another it is three times FULL
+    for query, result in zip(BY_MONTH, results, strict=True):
+        theirs = run(alone, query)
+        assert errors(result)[1] == errors(theirs)[1]
+        assert isinstance(result.answer, Answer) and isinstance(theirs.answer, Answer)
+        (total,), (other,) = result.answer.query.wide_totals, theirs.answer.query.wide_totals
+        mine, full = result.answer.query.releases[total.wide], theirs.answer.query.releases[other.wide]
+        assert len(mine.derived) == 1 and variance_of(mine) <= variance_of(full)
+    assert spent(wide_engine, "dora").rho == 3 * FULL
+
+
+def variance_of(planned: PlannedRelease) -> Fraction:
+    """The variance of the noise of the first cell."""
+    return variance(added(planned.primitives[0].noise))
+
+
+def test_calibrated_answers_are_those_of_the_queries_alone(wide_engine: Engine, no_noise: None) -> None:
+    """The same exact cells and the same exact wide totals: intervals differ by the noise that they are made for."""
+
+    def exactly(user: str) -> Session:
+        session = asks(wide_engine, user)
+        run(session, "SET dpsql.intervals = on")
+        run(session, "SET dpsql.epsilon = 0.9")
+        return session
+
+    shares: list[float] = []
+    results = ask(exactly("cleo"), *BY_MONTH)
+    for user, query, result in zip(("dora", "emil", "fay"), BY_MONTH, results, strict=True):
+        theirs = run(exactly(user), query)
+        assert isinstance(result.answer, Answer) and isinstance(theirs.answer, Answer)
+        assert result.answer.derived_from and len(result.rows) == len(theirs.rows)
+        mine, full = ([each.share for each in told.rows.dropped] for told in (result.answer, theirs.answer))
+        assert mine == full
+        shares += mine
+        for row, other in zip(result.rows, theirs.rows, strict=True):
+            assert row[:2] == other[:2]
+            widths = [float(str(each[3])) - float(str(each[2])) for each in (row, other)]
+            assert widths[0] == pytest.approx(widths[1], rel=0.01)
+    assert shares
+
+
+def test_what_bounds_drop_is_told_to_the_owner_with_the_charge(wide_engine: Engine) -> None:
+    session = asks(wide_engine, "cleo")
+    run(session, "SET dpsql.epsilon = 0.5")
     ask(session, "SELECT COUNT(*) FROM visits", *BY_FILTER)
-    assert charges(engine, "cleo") == 2  # wide totals are read with their own query
+    assert charges(wide_engine, "cleo") == 1
+    told = [record["body"]["dropped"] for record in wide_engine.ledger.export() if "dropped" in record["body"]]
+    assert [[(bound, counted) for bound, counted, *_ in each] for each in told] == [[("max_rows = 50", "rows")]]
+
+
+def test_a_filter_that_spares_a_unit_some_rows_is_asked_alone(wide_engine: Engine) -> None:
+    """Bounds drop rows by code that they would not drop of one code alone."""
+    session = asks(wide_engine, "cleo")
+    by_code = [f"SELECT COUNT(*) FROM visits WHERE icd = '{code}'" for code in ("I10", "J00", "E11")]
+    assert in_json(session, *by_code)["together"] is False
+
+
+FLAGS = """
+version = 1
+[dataset]
+name = "flags"
+url = "duckdb:///flags.duckdb"
+privacy_unit = "person"
+data_version = "1"
+budget = { epsilon = 20, delta = 1e-6 }
+[roles.analyst]
+budget = { epsilon = 5, delta = 1e-6 }
+query = { epsilon = 0.1, max_epsilon = 1 }
+[tables.people]
+unit_key = "id"
+max_rows = 1
+[tables.people.columns]
+a = { type = "boolean", nullable = false }
+b = { type = "boolean", nullable = false }
+c = { type = "boolean", nullable = false }
+"""
+
+
+def test_filters_of_three_pairs_of_columns_are_cells_of_one_release(make_engine: MakeEngine, tmp_path: Path) -> None:
+    """A union of two releases saves nothing: each of its answers adds two cells, so it must be twice as precise."""
+    with duckdb.connect(str(tmp_path / "flags.duckdb")) as connection:
+        connection.execute(
+            "CREATE TABLE people (id INTEGER PRIMARY KEY, a BOOLEAN NOT NULL, b BOOLEAN NOT NULL, c BOOLEAN NOT NULL)"
+        )
+        connection.execute("INSERT INTO people SELECT n, n % 2 = 0, n % 3 = 0, n % 5 = 0 FROM range(1000) t(n)")
+    (tmp_path / "flags.toml").write_text(FLAGS, encoding="utf-8")
+    engine = make_engine(tmp_path / "flags.toml")
+    session = asks(engine, "cleo")
+    pairs = [f"SELECT COUNT(*) FROM people WHERE {both}" for both in ("a AND b", "b AND c", "a AND c")]
+    results = ask(session, *pairs)
+    assert 2 * FULL <= spent(engine, "cleo").rho < 2 * FULL * Fraction(102, 100)  # a price has three digits
+    assert [derived_from(result) for result in results] == [(1,)] * 3
+    assert in_json(asks(engine, "dora"), *pairs[:2])["together"] is False
 
 
 def test_only_the_first_queries_are_planned_together(make_engine: MakeEngine, clinic_policy: Path) -> None:
@@ -394,8 +549,66 @@ def test_unions(wide_policy: Path) -> None:
     query = planner.compile("SELECT COUNT(*) FROM patients WHERE sex = 'F'")
     found = union(women.described, by_sex.described)
     assert found is not None and query.planned is not None and query.price is not None
-    (made,) = query.planned(query.price.epsilon, found, ()).releases
+    (made,) = query.planned(query.price.epsilon, OtherRelease(found, 0), ()).releases
     assert (made.key, made.sql) == (by_sex.key, by_sex.sql)
+
+
+@pytest.mark.parametrize(
+    ("asked", "other", "keys"),
+    [
+        ("COUNT(*) FROM patients WHERE age >= 20", "COUNT(*) FROM patients WHERE age < 60", ["age / 20"]),
+        ("COUNT(*) FROM patients WHERE age > 19", "COUNT(*) FROM patients WHERE age <= 29", ["age / 10"]),
+        ("COUNT(*) FROM patients WHERE age >= 20", "age / 30, COUNT(*) FROM patients GROUP BY 1", ["age / 10"]),
+        ("age / 30, COUNT(*) FROM patients GROUP BY 1", "COUNT(*) FROM patients WHERE age >= 20", ["age / 10"]),
+        ("FLOOR(age / 30), COUNT(*) FROM patients GROUP BY 1", "COUNT(*) FROM patients WHERE age >= 60", None),
+        (
+            "COUNT(*) FROM patients WHERE age >= 60",
+            "FLOOR(age / 30), COUNT(*) FROM patients GROUP BY 1",
+            ["FLOOR(age / 30)"],
+        ),
+        ("COUNT(*) FROM patients WHERE age >= 20", "age, COUNT(*) FROM patients GROUP BY 1", ["age"]),
+        ("COUNT(*) FROM patients WHERE age >= 20", "COUNT(*) FROM patients WHERE age = 60", ["age"]),
+        ("COUNT(*) FROM patients WHERE age >= 0", "COUNT(*) FROM patients WHERE age < 60", ["age"]),
+        ("COUNT(*) FROM patients WHERE age >= 20", "COUNT(*) FROM patients WHERE age < 61", ["age"]),
+        (
+            "COUNT(*) FROM visits WHERE visited_on >= '2021-01-01'",
+            "COUNT(*) FROM visits WHERE visited_on <= '2022-12-31'",
+            ["DATE_TRUNC('year', visited_on)"],
+        ),
+        (
+            "COUNT(*) FROM visits WHERE visited_on >= '2021-01-01'",
+            "EXTRACT(month FROM visited_on), COUNT(*) FROM visits GROUP BY 1",
+            ["DATE_TRUNC('month', visited_on)"],
+        ),
+        (
+            "COUNT(*) FROM visits WHERE visited_on >= '2021-01-01'",
+            "COUNT(*) FROM visits WHERE visited_on < '2022-01-15'",
+            ["DATE_TRUNC('day', visited_on)"],
+        ),
+    ],
+)
+def test_keys_of_a_union_are_as_coarse_as_what_they_decide(
+    wide_policy: Path, asked: str, other: str, keys: list[str] | None
+) -> None:
+    planner = Planner(load_policy(wide_policy))
+
+    def described(sql: str) -> DescribedRelease:
+        found = planner.compile(sql).releases[0].described
+        assert found is not None
+        return found
+
+    query = planner.compile(f"SELECT {asked}")
+    mine = query.releases[0].described
+    assert mine is not None and query.planned is not None and query.price is not None
+    found = union(mine, described(f"SELECT {other}"))
+    if keys is None:
+        assert found is None
+        return
+    assert found is not None
+    (made,) = query.planned(query.price.epsilon, OtherRelease(found, 0), ()).releases
+    table = "visits" if "visits" in asked else "patients"
+    same = described(f"SELECT {', '.join(keys)}, COUNT(*) FROM {table} GROUP BY {', '.join(keys)}").description
+    assert made.described is not None and made.described.description.keys == same.keys
 
 
 def test_groups_that_are_listed_have_no_cells_yet(wide_policy: Path) -> None:

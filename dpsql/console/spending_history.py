@@ -95,6 +95,11 @@ class Paid:
     combined: tuple[int, ...] = ()
     served: tuple[Served, ...] = ()
 
+    @property
+    def characters(self) -> int:
+        """How many characters of queries it has."""
+        return len(self.sql) + sum(len(each.sql) for each in self.served)
+
 
 @dataclass(frozen=True)
 class HistoryReading:
@@ -137,7 +142,7 @@ class SpendingHistory:
         seconds: The most time for one reading; the rest of a large ledger is read the next time.
         clock: A monotonic clock in seconds.
         most: The most charges to keep.
-        characters: The most characters of queries to keep; the last charge is always kept.
+        characters: The most characters of queries to keep, with those that charges served; the last charge is kept.
     """
 
     def __init__(
@@ -212,20 +217,29 @@ class SpendingHistory:
         for number, used in by_charge.items():
             paid = self._paid[number]
             if paid.sql != sql:
-                self._paid[number] = replace(paid, served=_with(paid.served, Served(at, _begun(sql), tuple(used), 1)))
+                self._put(replace(paid, served=_with(paid.served, Served(at, _begun(sql), tuple(used), 1))))
+        self._trim()
 
     def _keep(self, paid: Paid) -> None:
-        """Keep a charge, and drop the oldest ones above the limits."""
-        self._paid[paid.number] = paid
+        """Keep a charge."""
+        self._put(paid)
         self._payer |= dict.fromkeys(paid.releases, paid.number)
-        self._characters += len(paid.sql)
+        self._trim()
+
+    def _put(self, paid: Paid) -> None:
+        known = self._paid.get(paid.number)
+        self._characters += paid.characters - (0 if known is None else known.characters)
+        self._paid[paid.number] = paid
+
+    def _trim(self) -> None:
+        """Drop the oldest charges above the limits."""
         while len(self._paid) > self._most or (len(self._paid) > 1 and self._characters > self._most_characters):
             oldest = self._paid.pop(next(iter(self._paid)))
             self._again.pop(oldest.number, None)
             for release in oldest.releases:
                 del self._payer[release]
             self._older += 1
-            self._characters -= len(oldest.sql)
+            self._characters -= oldest.characters
 
 
 def _charged(kind: str, body: Mapping[str, Any]) -> Iterator[tuple[int, tuple[Event, ...]]]:

@@ -23,7 +23,7 @@ from dpsql.backends.backend import Cancellation
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, may_answer, wider
 from dpsql.compiler.ir.nodes import Expr
-from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, OtherRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, LimitExceeded
 from dpsql.gateway.caches import LruCache
@@ -198,17 +198,25 @@ class Derivations:
         held = self.ledger.held(search.user, search.catalog.policy, [request(planned) for planned in releases])
         return tuple(has or each.key in search.ahead for has, each in zip(held, releases, strict=True))
 
-    def ratio(self, search: ReleaseSearch, planned: PlannedRelease, source: PlannedSource) -> Fraction | None:
-        """The largest ratio of a cell's squared error, derived of one source, to that in a full release.
+    def dearer(
+        self, search: ReleaseSearch, planned: PlannedRelease, source: PlannedSource, enough: Fraction
+    ) -> Fraction | None:
+        """How many times as precise a source must be for a release to be derived of it alone.
+
+        Args:
+            search: Who asks.
+            planned: The release.
+            source: The source.
+            enough: The largest ratio of a cell's squared error to that in a full release.
 
         Returns:
-            The ratio; None if the source does not answer the release.
+            The ratio of precisions; None if the source does not answer the release.
         """
         stored, alone = source.stored, replace(search, ahead={source.release.key: source})
         if stored is None:
             return None
         found = next(self._sources(alone, planned, [_Candidate(source.release, stored, None)]), None)
-        return None if found is None else Mean((found,)).worst
+        return None if found is None else Mean((found,)).dearer(enough)
 
     # What the user has
 
@@ -436,9 +444,9 @@ def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[Compile
     enough = limit * Fraction(sqrt(part))
     epsilon = decimal(enough, _PRICES)
     for _ in range(_PRICES_TRIED):
-        for release in (wide, None) if wide is not None else (None,):
+        for other in (OtherRelease(wide, 0), None) if wide is not None else (None,):
             try:  # the query could be planned, but perhaps not at this price, or not with these keys
-                offer = query.planned(Fraction(epsilon), release, parts)
+                offer = query.planned(Fraction(epsilon), other, parts)
             except GuaranteeMismatch:
                 raise
             except Error:

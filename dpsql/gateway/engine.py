@@ -252,9 +252,19 @@ class Engine:
                 made = read(user, query, charge.releases, cancellation, number)
         return answer_of(made, charge)
 
+    def planner(self, user: str, cancellation: Cancellation) -> WorkloadPlanner:
+        """What plans the queries of a user together."""
+        return WorkloadPlanner(
+            self._derivations,
+            ReleaseSearch(user, self._catalog(self.role(user)), cancellation),
+            self.ledger.budgets(user, self.policy).own.limit,
+            partial(self.may_read, user),
+            lambda read: self._reader.listed(user, read, cancellation),
+        )
+
     def workload(self, user: str, queries: Sequence[CompiledQuery], cancellation: Cancellation) -> Workload:
         """Plan queries together, or one after another if that is not cheaper; no private row is read."""
-        return self._planner(user, cancellation).plan(queries)
+        return self.planner(user, cancellation).plan(queries)
 
     def buy(self, user: str, workload: Workload, cancellation: Cancellation) -> Charge | None:
         """Charge the releases of queries that are planned together, read and store them.
@@ -280,7 +290,7 @@ class Engine:
             except (BudgetExhausted, PolicyViolation, UnsupportedQuery):
                 return None
             with self._ended(charge, reading, cancellation) as number:
-                self._reader.store(user, workload.bought, charge.releases, cancellation, number)
+                self._reader.store(user, workload.bought, charge.releases, cancellation, number, workload.queries)
         return charge
 
     def recall(
@@ -344,15 +354,6 @@ class Engine:
             "releases": lambda: self._releases(user),
         }
         return {read.name: makers[read.name]() for read in query.system_reads}
-
-    def _planner(self, user: str, cancellation: Cancellation) -> WorkloadPlanner:
-        return WorkloadPlanner(
-            self._derivations,
-            ReleaseSearch(user, self._catalog(self.role(user)), cancellation),
-            self.ledger.budgets(user, self.policy).own.limit,
-            partial(self.may_read, user),
-            lambda read: self._reader.listed(user, read, cancellation),
-        )
 
     def _releases(self, user: str) -> Sequence[Sequence[str | None]]:
         records = self.ledger.releases(user, self.policy.dataset.name)

@@ -95,6 +95,15 @@ class Mean:
         """The largest ratio of a cell's squared error to that in a full release."""
         return max((mine.whole / anew.whole for mine, anew in self.errors), default=Fraction(0))
 
+    def dearer(self, enough: Fraction) -> Fraction | None:
+        """Return how many times as precise its noise must be; None if what bounds drop is too much at any precision.
+
+        Args:
+            enough: The largest ratio of a cell's squared error to that in a full release.
+        """
+        rooms = [(mine.noise, enough * anew.whole - mine.bias) for mine, anew in self.errors]
+        return None if any(room <= 0 for _, room in rooms) else max(noise / room for noise, room in rooms)
+
     def lacks(self, enough: Fraction) -> Fraction:
         """Return the sum over cells by which the ratio of squared errors exceeds `enough`.
 

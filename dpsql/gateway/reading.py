@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from time import monotonic
 
 from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
@@ -139,10 +140,24 @@ class ReleaseReader:
         granted: tuple[GrantedRelease, ...],
         cancellation: Cancellation,
         charge: int | None,
+        queries: Sequence[CompiledQuery],
     ) -> None:
-        """Fetch, release and store releases that are computed from no others, in their order; nothing is returned."""
+        """Fetch, release and store releases that are computed from no others, in their order; nothing is returned.
+
+        Args:
+            user: Who asks.
+            releases: The releases.
+            granted: The same, as the ledger has granted them.
+            cancellation: Stops it.
+            charge: Number of the charge that lets private rows be read.
+            queries: What they are bought for: the owner is told what bounds drop of these.
+        """
         self._hold_back_for_others(granted, cancellation)
-        self._made(user, releases, granted, {}, cancellation, charge, lambda _: ())
+
+        def drops(cells: Mapping[str, ReleasedCells]) -> Iterator[BoundDrop]:
+            return chain.from_iterable(_drops(query, cells) for query in queries)
+
+        self._made(user, releases, granted, {}, cancellation, charge, drops)
 
     def _hold_back_for_others(self, granted: tuple[GrantedRelease, ...], cancellation: Cancellation) -> None:
         """Another user's release takes a quantum, like one that is read."""
@@ -312,8 +327,8 @@ def _answer_key(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Ha
 
 
 def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator[BoundDrop]:
-    """What the released cells of a query tell the data owner of its bounds; nothing where they are means of several."""
-    if query.anew is not None:
+    """What the cells of a query tell the data owner of its bounds; nothing if some of them are not among these."""
+    if query.anew is not None or any(planned.key not in cells for planned in query.releases):
         return
     for each in dropped_shares(query, [cells[planned.key].cells for planned in query.releases]):
         planned = query.releases[each.release]

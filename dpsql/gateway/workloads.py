@@ -2,7 +2,7 @@
 
 The queries of one message are known together. A release from which several of them are derived can be cheaper than a
 release for each: counts under seven filters are cells of one release by the filtered column. Releases are chosen
-greedily: each time the one that saves most, among the queries' own releases and the unions of two, each at the price
+greedily: each time the one that saves most, among the queries' own releases and their unions, each at the price
 at which those that it answers are exact enough. Afterwards each query is answered as always from what the user has.
 
 Rule 1: the choice depends on queries, settings, policy, public tables and the user's releases, never on noisy values.
@@ -15,19 +15,19 @@ Reference: Harinarayan, Rajaraman & Ullman, Implementing Data Cubes Efficiently,
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from itertools import accumulate, permutations
+from itertools import accumulate, product
 from math import sqrt
 
-from dpsql.backends.backend import Cancellation, PublicRows
+from dpsql.backends.backend import PublicRows
 from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.derivation.derivation import union
 from dpsql.compiler.ir.nodes import Release, Sort
 from dpsql.compiler.plan.bounded_releases import public_read
-from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.plan.query_plan import CompiledQuery, OtherRelease, PlannedRelease, PublicRead
 from dpsql.errors import Error, GuaranteeMismatch
 from dpsql.gateway.derivations import Derivations, PlannedSource, ReleaseSearch
 from dpsql.gateway.prices import Cost, together
@@ -46,8 +46,25 @@ _MOST_GROUPS = 10_000
 _PRICES = Context(prec=3, rounding=ROUND_CEILING)
 """Prices of three digits, as those of other bought releases."""
 
-_Wanted = tuple[CompiledQuery, PlannedRelease, DescribedRelease]
-"""A release that a query needs."""
+_ROUNDS = 3
+"""How often unions are made: in each round, those of the last round with one release more."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A release that a query needs, or a union of several.
+
+    Attributes:
+        query: The query, or that whose cells the union has.
+        place: The release of the query that it is, or that has the bounds of the union, by its place in the plan.
+        planned: The release.
+        described: Its description.
+    """
+
+    query: CompiledQuery
+    place: int
+    planned: PlannedRelease
+    described: DescribedRelease
 
 
 @dataclass(frozen=True)
@@ -86,13 +103,13 @@ class Offer:
 
     Attributes:
         query: The query whose cells it has.
-        release: The release.
+        other: The release.
         source: The same as it is planned at the price of that query's own release.
-        ratios: By the keys of the releases that it answers: how many times the allowed squared error it has.
+        ratios: By the keys of the releases that it answers: how many times as precise it must be for that.
     """
 
     query: CompiledQuery
-    release: Release
+    other: OtherRelease
     source: PlannedSource
     ratios: Mapping[str, Fraction]
 
@@ -155,20 +172,62 @@ class WorkloadPlanner:
         return {place: queries[place] for place in sorted(queries, key=groups, reverse=True)}
 
     def offers(self, members: Iterable[CompiledQuery]) -> list[Offer]:
-        """Return the releases among which is chosen: those of the queries, and unions of two of them."""
+        """Return the releases among which is chosen: those of the queries, and unions of two or more of them."""
         wanted = list(self._wanted(members))
-        made = [(query, each.release, self._source(planned)) for query, planned, each in wanted]
-        for query, release, like in _unions(wanted, self.search.cancellation):
-            made.append((query, release, self._at(query, release, self._cost((like,)).epsilon)))
-        offers = (Offer(query, release, each, self._ratios(each, wanted)) for query, release, each in made if each)
-        return [each for each in offers if len(each.ratios) > 1]
+        offers = (self._offer(each, wanted) for each in (*wanted, *self._unions(wanted)))
+        return [offer for offer in offers if offer is not None and len(offer.ratios) > 1]
+
+    def _offer(self, each: _Wanted, wanted: Iterable[_Wanted]) -> Offer | None:
+        """A release with what it answers; None if it has too many groups."""
+        source = self._source(each.planned)
+        if source is None:
+            return None
+        return Offer(each.query, OtherRelease(each.described.release, each.place), source, self._ratios(source, wanted))
+
+    def _unions(self, wanted: Sequence[_Wanted]) -> Iterator[_Wanted]:
+        """Yield unions of two releases, then of these with one release more, and so on."""
+        known: set[Hashable] = set()
+        merged = wanted
+        for _ in range(_ROUNDS):
+            merged = [
+                made for each in self._merged(merged, wanted, known) if (made := self._planned(*each)) is not None
+            ]
+            yield from merged
+
+    def _merged(
+        self, some: Iterable[_Wanted], wanted: Sequence[_Wanted], known: set[Hashable]
+    ) -> list[tuple[_Wanted, Release]]:
+        """Return new unions of each of some releases with one that is wanted, those of most pairs, each once."""
+        found: dict[Hashable, tuple[_Wanted, Release]] = {}
+        pairs: Counter[Hashable] = Counter()
+        for each, other in product(some, wanted):
+            self.search.cancellation.check()
+            release = union(each.described, other.described)
+            if release is None:
+                continue
+            mine = each.described.description
+            keys = frozenset(map(each.described.text, release.aggregate.keys))
+            terms = mine.terms & other.described.description.terms
+            same = mine.family, mine.rows, terms, keys, mine.cell_texts
+            pairs[same] += 1
+            found.setdefault(same, (each, release))
+        new = [same for same, _ in pairs.most_common() if same not in known][:_MOST_UNIONS]
+        known.update(new)
+        return [found[same] for same in new]
+
+    def _planned(self, like: _Wanted, release: Release) -> _Wanted | None:
+        """A union at the price of the release whose cells it has; None if it cannot be planned."""
+        source = self._at(like.query, OtherRelease(release, like.place), self._cost((like.planned,)).epsilon)
+        if source is None or source.release.described is None:
+            return None
+        return _Wanted(like.query, like.place, source.release, source.release.described)
 
     def scaled(self, offer: Offer, ratio: Fraction) -> PlannedSource | None:
-        """An offer at the price that divides its squared error by a ratio; None if it may not cost so much."""
+        """An offer at the price of so many times its precision; None if it may not cost so much."""
         if ratio == 1:
             return offer.source
         epsilon = self._cost((offer.source.release,)).epsilon * Fraction(sqrt(ratio))
-        return self._at(offer.query, offer.release, epsilon)
+        return self._at(offer.query, offer.other, epsilon)
 
     def _chosen(self, members: Sequence[CompiledQuery]) -> Iterator[list[PlannedSource]]:
         """Choose the release that saves most, again and again; what it answers is not bought by itself.
@@ -177,7 +236,7 @@ class WorkloadPlanner:
             The releases at the prices at which they are exact enough by themselves; the same at the prices of the
             queries that they are made of, so that what is missing is bought for others; and none.
         """
-        left = {planned.key: self._weight(planned) for _, planned, _ in self._wanted(members)}
+        left = {each.planned.key: self._weight(each.planned) for each in self._wanted(members)}
         offers = self.offers(members)
         chosen: list[tuple[Offer, PlannedSource]] = []
         while (best := max(self._savings(offers, left), key=lambda each: each[0], default=None)) is not None:
@@ -210,24 +269,24 @@ class WorkloadPlanner:
         known: set[str] = set()
         for query in members:
             held = self.derivations.held(self.search, query.releases)
-            for planned, has in zip(query.releases, held, strict=True):
+            for place, (planned, has) in enumerate(zip(query.releases, held, strict=True)):
                 if not has and planned.key not in known and planned.described is not None:
                     known.add(planned.key)
-                    yield query, planned, planned.described
+                    yield _Wanted(query, place, planned, planned.described)
 
     def _ratios(self, source: PlannedSource, wanted: Iterable[_Wanted]) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}
-        for query, planned, _ in wanted:
+        for each in wanted:
             self.search.cancellation.check()
-            own = planned.key == source.release.key
-            ratio = Fraction(1) if own else self.derivations.ratio(self.search, planned, source)
+            own, enough = each.planned.key == source.release.key, each.query.max_error_ratio**2
+            ratio = Fraction(1) if own else self.derivations.dearer(self.search, each.planned, source, enough)
             if ratio is not None:
-                found[planned.key] = max(ratio / query.max_error_ratio**2, Fraction(1))
+                found[each.planned.key] = max(ratio, Fraction(1))
         return found
 
     def _may_share(self, query: CompiledQuery) -> bool:
         """Whether a query can be planned with others: each of its releases may answer others, or be derived of them."""
-        if not query.releases or query.wide_totals or not query.max_error_ratio:
+        if not query.releases or not query.max_error_ratio:
             return False
         return all(each.described is not None and self._source(each) is not None for each in query.releases)
 
@@ -238,13 +297,13 @@ class WorkloadPlanner:
         found = {planned.key: source for planned in lacking if (source := self._source(planned)) is not None}
         return found if len(found) == len(lacking) else None
 
-    def _at(self, query: CompiledQuery, release: Release, epsilon: Fraction) -> PlannedSource | None:
+    def _at(self, query: CompiledQuery, other: OtherRelease, epsilon: Fraction) -> PlannedSource | None:
         """Plan a release alone at a price; None if that is not possible, or if a query may not cost so much."""
         price = Fraction(decimal(epsilon, _PRICES))
         if query.planned is None or price > self.search.catalog.role.query.max_epsilon:
             return None
         try:
-            (planned,) = query.planned(price, release, ()).releases
+            (planned,) = query.planned(price, other, ()).releases
         except GuaranteeMismatch:
             raise
         except Error:
@@ -269,22 +328,3 @@ class WorkloadPlanner:
 
     def _cost(self, bought: Iterable[PlannedRelease]) -> Cost:
         return together(self.limit, [Spent.zero().add(event for planned in bought for event in planned.events)])
-
-
-def _unions(
-    wanted: Sequence[_Wanted], cancellation: Cancellation
-) -> Iterator[tuple[CompiledQuery, Release, PlannedRelease]]:
-    """Yield unions of two releases, each once, those of most pairs first, with the release whose cells they have."""
-    found: dict[object, tuple[CompiledQuery, Release, PlannedRelease]] = {}
-    pairs: Counter[object] = Counter()
-    for (query, planned, mine), (_, _, other) in permutations(wanted, 2):
-        cancellation.check()
-        release = union(mine, other)
-        if release is None:
-            continue
-        keys = frozenset(map(mine.text, release.aggregate.keys))
-        terms = mine.description.terms & other.description.terms
-        same = mine.description.family, terms, keys, mine.description.cell_texts
-        pairs[same] += 1
-        found.setdefault(same, (query, release, planned))
-    yield from (found[same] for same, _ in pairs.most_common(_MOST_UNIONS))

@@ -88,8 +88,11 @@ def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: Ledg
     assert told == [("ana", "1", TENTH, TENTH, 2), ("ana", "2", 2 * TENTH, 2 * TENTH, 1), ("ben", "3", TENTH, 0, 0)]
     assert [paid.releases for paid, _ in reading.paid] == [(1,), (2, 3), (4,)]
     assert (reading.older, reading.paid) == (0, SpendingHistory().read(ledger).paid)
-    short = SpendingHistory(characters=2).read(ledger)
-    assert ([paid.sql for paid, _ in short.paid], short.older) == (["2", "3"], 1)
+    short = SpendingHistory(characters=3).read(ledger)  # those of the queries that the charges served are counted, too
+    assert ([(paid.sql, [each.sql for each in paid.served]) for paid, _ in short.paid], short.older) == (
+        [("2", ["4"]), ("3", [])],
+        1,
+    )
     assert [paid.sql for paid, _ in SpendingHistory(characters=0).read(ledger).paid] == ["3"]
     charge_only(ledger, "ben", POLICY, [request("z")], sql="6")
     charge_only(ledger, "ana", POLICY, [request("a")], sql="7")  # of a charge that is not kept any more

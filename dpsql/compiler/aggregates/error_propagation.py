@@ -14,8 +14,9 @@ from functools import reduce
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
 from dpsql.compiler.aggregates.release_leaf import origins
-from dpsql.compiler.ir.conditions import all_of, is_null, negated
+from dpsql.compiler.ir.conditions import all_of, conjuncts, equation, is_null, negated
 from dpsql.compiler.ir.nodes import (
+    Aggregate,
     AggregateCall,
     Call,
     Case,
@@ -286,6 +287,8 @@ class _Carrier:
                 return self._united(relation, field)
             case Join():
                 return self._joined(relation, field)
+            case Aggregate(keys=()) if _is_one_group(relation.input):
+                return self._picked(relation, field)
             case Filter() | Sort() | Distinct():
                 carried = self.carry(relation.input, field) if _is_even(relation, field) else None
                 return replace(carried, relation=_over(relation, carried)) if carried is not None else None
@@ -347,6 +350,23 @@ class _Carrier:
         joined = replace(relation, left=side) if on_left else replace(relation, right=side)
         return replace(carried, relation=joined)
 
+    def _picked(self, relation: Aggregate, field: Field) -> _Carried | None:
+        """The aggregates of the only group that a subquery is about: each is the least of one value."""
+        picked = relation.aggregates[relation.aggregate_fields.index(field)].argument
+        carried = self.carry(relation.input, picked.field) if isinstance(picked, Column) else None
+        if carried is None:
+            return None
+        ends = [AggregateCall("min", Column(end), False, None, end.type) for end in (carried.low, carried.high)]
+        low, high = self.fields.new(SqlType.DOUBLE), self.fields.new(SqlType.DOUBLE)
+        shown = (*relation.aggregate_fields, low, high)
+        picks = (*relation.aggregates, *ends)
+        return replace(
+            carried,
+            relation=replace(relation, input=carried.relation, aggregate_fields=shown, aggregates=picks),
+            low=low,
+            high=high,
+        )
+
     def _united(self, relation: SetOperation, field: Field) -> _Carried | None:
         """Each arm brings its own limits, as its last columns."""
         place = relation.fields.index(field)
@@ -361,6 +381,18 @@ class _Carrier:
         low, high = self.fields.new(SqlType.DOUBLE), self.fields.new(SqlType.DOUBLE)
         united = replace(relation, left=arms[0], right=arms[1], fields=(*relation.fields, low, high))
         return _Carried(united, low, high, sources)
+
+
+def _is_one_group(relation: Relation) -> bool:
+    """True where each key of released groups is equated with something else: one group is left, or none."""
+    if not (isinstance(relation, Filter) and isinstance(relation.input, Release)):
+        return False
+    keys, equated = relation.input.aggregate.key_fields, set[Expr]()
+    for sides in filter(None, map(equation, conjuncts(relation.condition))):
+        for one, other in (sides, sides[::-1]):
+            if fields_in(other).isdisjoint(relation.input.fields):
+                equated.add(one)
+    return equated.issuperset(map(Column, keys))
 
 
 def _aggregated(relation: Release, field: Field) -> _Carried | None:

@@ -22,16 +22,17 @@ from typing import TypeVar
 
 from dpsql.compiler.aggregates.release_leaf import from_text
 from dpsql.compiler.canonical.descriptions import DescribedKey, DescribedRelease, ReleaseDescription, filters, without
-from dpsql.compiler.derivation.key_values import KeyValues
+from dpsql.compiler.derivation.key_values import KeyValues, decisive
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
 from dpsql.compiler.ir.conditions import TRUE, all_of, compared, constants, is_null
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, Scan, UnitScan
 from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
-from dpsql.compiler.ir.walk import fields_in, is_plain, operands, substitute
+from dpsql.compiler.ir.walk import is_plain, operands, substitute
 from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.values.dependencies import in_one_group
 from dpsql.policy import PolicyColumn
 from dpsql.privacy.mechanisms import AddedNoise, added, variance
 from dpsql.sqltypes import SqlType
@@ -50,14 +51,14 @@ class Derivation:
         domain: The groups that are listed, as table q0; None where there are no groups.
         terms: One row: for each cell, the most cells that are added up in a group.
         cells: The rows: keys as text, then the cells.
-        filters: True where only some groups of the other release are added up.
+        spares: True where bounds may drop fewer rows in a fresh release: a filter keeps some of a unit's rows only.
     """
 
     places: tuple[int | None, ...]
     domain: PublicRead | None
     terms: str
     cells: str
-    filters: bool
+    spares: bool
 
 
 def derivation(
@@ -91,8 +92,26 @@ def derivation(
     if want.query.tree.enumeration is not None:
         domain = public_read(want.query.tree.enumeration.relation, "q0", catalog)
     text = _Sums(fields, keys, all_of(*terms), conditions, places, catalog)
-    filtered = bool(terms) or any(condition != TRUE for condition in conditions)
-    return Derivation(places, domain, text.terms(), text.cells(asked.keys), filtered)
+    tested = (*rest, *_tested(have, asked.primitives, places, asked))
+    return Derivation(places, domain, text.terms(), text.cells(asked.keys), _spares(have, asked, tested, catalog))
+
+
+def _tested(
+    have: ReleaseDescription, primitives: Sequence[Primitive], places: Sequence[int | None], asked: DescribedRelease
+) -> Iterator[Expr]:
+    """The conditions of cells that the cells added up for them do not have."""
+    for primitive, place in zip(primitives, places, strict=True):
+        if place is not None:
+            yield from (term for term in filters(primitive) if asked.text(term) not in have.cells[place].terms)
+
+
+def _spares(have: ReleaseDescription, asked: DescribedRelease, tested: Sequence[Expr], catalog: Catalog) -> bool:
+    """Whether conditions that only one of two releases has keep some rows of a unit and leave out others."""
+    if have.one_group:
+        return False
+    protected = asked.release.protected
+    rows = replace(protected, relation=without(protected.relation, tested))
+    return not in_one_group(rows, tested, catalog.schema)
 
 
 def may_answer(have: ReleaseDescription, asked: ReleaseDescription) -> bool:
@@ -129,7 +148,7 @@ def _by(asked: DescribedRelease, keys: tuple[Expr, ...], dropped: Container[Expr
 
 
 def union(asked: DescribedRelease, other: DescribedRelease) -> Release | None:
-    """The release by the keys of two, without the terms that only one of them has, whose columns become keys.
+    """The release by the keys of two, without the terms that only one of them has: keys decide these, too.
 
     Guarantee: as `wider`: each row is in one group.
     Assumes: as `wider`.
@@ -140,9 +159,9 @@ def union(asked: DescribedRelease, other: DescribedRelease) -> Release | None:
         other: The release whose keys are added.
 
     Returns:
-        The release; None if they are of different families, or if it is the first one.
+        The release; None if they are of different families or bounds, or if it is the first one.
     """
-    if asked.description.family != other.description.family:
+    if asked.description.family != other.description.family or asked.description.rows != other.description.rows:
         return None
     mine = {number: field for field, number in asked.numbers.items()}
     columns: dict[Field, Expr] = {field: Column(mine[number]) for field, number in other.numbers.items()}
@@ -152,10 +171,9 @@ def union(asked: DescribedRelease, other: DescribedRelease) -> Release | None:
     if not all(map(is_plain, (*other.keys, *dropped, *theirs))):
         return None
     told = (*dropped, *(substitute(term, columns) for term in theirs))
-    tested = sorted({field for term in told for field in fields_in(term)}, key=lambda field: field.number)
-    wanted = (*asked.keys, *(substitute(key, columns) for key in other.keys), *map(Column, tested))
+    wanted = decisive(told, (*asked.keys, *(substitute(key, columns) for key in other.keys)))
     keys = tuple({asked.text(key): key for key in wanted}.values())
-    if len(keys) == len(asked.keys) and not dropped:
+    if set(keys) == set(asked.keys) and not dropped:
         return None
     return _by(asked, keys, dropped)
 
@@ -188,8 +206,9 @@ def errors(
 ) -> tuple[tuple[CellError, CellError], ...] | None:
     """The error of each cell: derived, and in a full release; None if that is unknown.
 
-    Bounds drop rows of either. What a profile expects of them is spread over groups. Where a filter spares a unit some
-    of its rows, bounds may drop none of the others in a fresh release: nothing is expected of it there.
+    Bounds drop rows of either. What a profile expects of them is spread over groups; of a fresh release no more is
+    expected than of the derived one, as the same rows of a unit count in both. Where a filter spares a unit some of its
+    rows, bounds may drop none of the others in a fresh release: nothing is expected of it there.
 
     Args:
         have: The release that is there.
@@ -203,21 +222,19 @@ def errors(
     if asked is None:
         raise TypeError("what is derived is described")
     mine, fresh = have.bias, asked.bias
-    # Where all rows of a unit are in one group, a filter by groups keeps all rows of a unit or none.
-    spares = found.filters and not have.one_group
-    if have.rows is None or (mine is None and fresh is None and not spares):
+    if have.rows is None or (mine is None and fresh is None and not found.spares):
         mine = fresh = Fraction(0)
     if mine is None or fresh is None:
         return None
-    fresh = Fraction(0) if spares else fresh / max(1, groups[1]) ** 2
+    fresh = Fraction(0) if found.spares else fresh / max(1, groups[1]) ** 2
     pairs = []
     for place, count, planned in zip(found.places, terms, want.primitives, strict=True):
         size = _size(planned.primitive) ** 2
-        derived = CellError(UNTOLD, Fraction(0))
+        derived, bias = CellError(UNTOLD, Fraction(0)), fresh
         if place is not None:
-            dropped = Fraction(count, max(1, groups[0])) ** 2
-            derived = CellError(max(1, count) * variance(noises[place]), size * mine * dropped)
-        pairs.append((derived, CellError(variance(added(planned.noise)), size * fresh)))
+            bias = mine * Fraction(count, max(1, groups[0])) ** 2
+            derived = CellError(max(1, count) * variance(noises[place]), size * bias)
+        pairs.append((derived, CellError(variance(added(planned.noise)), size * min(fresh, bias))))
     return tuple(pairs)
 
 

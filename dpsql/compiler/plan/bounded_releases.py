@@ -101,11 +101,14 @@ class BoundedReleases:
         releases: The engine queries bounded so far, each after those it needs.
         leaves: The releases bounded so far, each in its canonical form, with its place in `releases`.
         wide_totals: The wide totals of their cells.
+        like: A release of another plan; the one release of this plan has its bounds, and no wide totals. None for a
+            whole query.
     """
 
     catalog: Catalog
     fields: Fields
     settings: QuerySettings
+    like: BoundedRelease | None = None
     releases: list[BoundedRelease] = field(default_factory=list)
     leaves: dict[Release, tuple[int, ReleasedLeaf]] = field(default_factory=dict)
     wide_totals: set[WideTotal] = field(default_factory=set)
@@ -114,10 +117,17 @@ class BoundedReleases:
         """Return the index of a release's engine query, which is bounded after those it needs."""
         if release in self.leaves:
             return self.leaves[release][0]
-        index, unpriced, leaf = self._bounded(release, self.settings, is_wide=False)
+        is_wide = self.like is not None and self.like.unpriced.is_wide
+        index, unpriced, leaf = self._bounded(release, self._unbounded if is_wide else self.settings, is_wide=is_wide)
         self.leaves[release] = index, leaf
-        self._add_wide_totals(index, unpriced, leaf)
+        if self.like is None:
+            self._add_wide_totals(index, unpriced, leaf)
         return index
+
+    @property
+    def _unbounded(self) -> QuerySettings:
+        """The settings for wide totals, which have bounds of their own."""
+        return replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
 
     def _bounded(
         self, release: Release, settings: QuerySettings, *, is_wide: bool
@@ -132,8 +142,8 @@ class BoundedReleases:
         def drawn_under(narrower: QuerySettings) -> tuple[UnpricedRelease, tuple[Estimate, ...]]:
             return self._drawn(release, groups, narrower, private=private, is_wide=is_wide)
 
-        profiled = None
-        if not is_wide:
+        profiled = self.like.profiled if self.like is not None else None
+        if not is_wide and self.like is None:
             profiled = chosen_bounds(release, groups, self.catalog, settings, lambda each: drawn_under(each)[0])
         unpriced, estimates = drawn_under(profiled.narrowed(settings) if profiled is not None else settings)
         drawn, contribution = unpriced.primitives, unpriced.contribution
@@ -144,7 +154,7 @@ class BoundedReleases:
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
-        if keys and self._buys_totals(release, profiled) and not isinstance(copied, PreparedForm):
+        if self._samples(release, profiled, is_wide=is_wide) and not isinstance(copied, PreparedForm):
             drawn += sampled(drawn, estimates, totalled(drawn, estimates, contribution, protected.relation))
             unpriced = replace(unpriced, primitives=drawn, weights=error_weights(drawn, estimates))
             bounding = replace(bounding, primitives=drawn)
@@ -174,6 +184,12 @@ class BoundedReleases:
         asked = bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
         return asked and not (profiled is not None and profiled.drops_little)
 
+    def _samples(self, release: Release, profiled: ProfiledBounds | None, *, is_wide: bool) -> bool:
+        """Whether a release counts the rows of units of whose rows some are left out."""
+        if self.like is not None:
+            return any(primitive.sampled for primitive in self.like.unpriced.primitives)
+        return bool(release.aggregate.keys) and not is_wide and self._buys_totals(release, profiled)
+
     def _add_wide_totals(self, index: int, unpriced: UnpricedRelease, leaf: ReleasedLeaf) -> None:
         """Bound the wide totals of a release, each with the bounded one if groups do not add up to it."""
         if not self._buys_totals(leaf.release, self.releases[index].profiled):
@@ -189,11 +205,10 @@ class BoundedReleases:
     def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: UnpricedRelease, leaf: ReleasedLeaf) -> None:
         release, chosen = leaf.release, [unpriced.primitives[cell] for cell in cells]
         totals = WideTotals(release, self.settings, self.catalog, self.fields)
-        unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
         widths = (WIDTH, 1) if unpriced.selects and release.aggregate.keys else (WIDTH,)
         made = [totals.of(chosen, unpriced.contribution, width) for width in widths]
         try:
-            (wide, found, _), *bounded = [self._bounded(each, unbounded, is_wide=True) for each in made]
+            (wide, found, _), *bounded = [self._bounded(each, self._unbounded, is_wide=True) for each in made]
         except LimitExceeded:  # its sum has too many digits
             return
         beneath = bounded[0][0] if bounded else None

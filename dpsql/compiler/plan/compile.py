@@ -48,6 +48,7 @@ from dpsql.compiler.plan.query_plan import (
     MAX_RESULT_ROWS,
     CompiledQuery,
     CopiedRows,
+    OtherRelease,
     OutputColumn,
     PlannedInput,
     PlannedRelease,
@@ -179,6 +180,7 @@ def plan(
     fields: Fields,
     settings: QuerySettings,
     parts: Sequence[Fraction] = (),
+    like: BoundedRelease | None = None,
 ) -> CompiledQuery:
     """Plan a lowered query.
 
@@ -189,15 +191,17 @@ def plan(
         fields: The source of further fields.
         settings: Price, mechanism and narrower bounds.
         parts: Which parts of their shares primitives get, as `calibrate` takes them.
+        like: The release whose bounds its one release has; None for a query with bounds of its own.
 
     Raises:
         PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
         UnsupportedQuery: A release cannot be made before what needs it.
     """
-    bounded = BoundedReleases(catalog, fields, settings)
+    bounded = BoundedReleases(catalog, fields, settings, like)
     found = cuts(lowered.relation)
     canonical = Canonical(fields)
-    formed = {cut: canonical.release(cut) for cut in found if isinstance(cut, Release)}
+    is_formed = like is not None and like.unpriced.is_wide  # wide totals are made of canonical releases
+    formed = {cut: cut if is_formed else canonical.release(cut) for cut in found if isinstance(cut, Release)}
     for release in formed.values():
         bounded.bound(release)
     price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if bounded.releases else None
@@ -219,9 +223,9 @@ def plan(
     query = replace(query, withheld=lowered.withheld, max_error_ratio=settings.max_error_ratio)
     numbered = fields.count
 
-    def planned(epsilon: Fraction, release: Release | None, parts: Sequence[Fraction]) -> CompiledQuery:
-        asked = lowered if release is None else _alone(release)
-        other = plan(sql, asked, catalog, Fields(numbered), replace(settings, epsilon=epsilon), parts)
+    def planned(epsilon: Fraction, alone: OtherRelease | None, parts: Sequence[Fraction]) -> CompiledQuery:
+        asked, mine = (lowered, like) if alone is None else (_alone(alone.release), bounded.releases[alone.like])
+        other = plan(sql, asked, catalog, Fields(numbered), replace(settings, epsilon=epsilon), parts, mine)
         verify(other, catalog)
         return other
 

@@ -163,7 +163,9 @@ class Pricing:
         return release.selects and (self._converts or UNITS not in release.primitives)
 
     def _proportions(self, weights: Sequence[Fraction], apart: Sequence[bool]) -> tuple[Fraction, ...]:
-        """The answer's primitives share most of the price; wide totals have a separate part."""
+        """The answer's primitives share most of the price; wide totals have a separate part, unless they are alone."""
+        if all(apart):
+            return proportions(self.price.accountant, weights)
         seen = [weight for weight, is_apart in zip(weights, apart, strict=True) if not is_apart]
         shared = iter(proportions(self.price.accountant, seen))
         parts = [ZERO if is_apart else next(shared) for is_apart in apart]

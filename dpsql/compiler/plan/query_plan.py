@@ -357,6 +357,19 @@ class WideTotal:
 
 
 @dataclass(frozen=True)
+class OtherRelease:
+    """A release that is planned alone, from which a release of a query can be derived.
+
+    Attributes:
+        release: The release.
+        like: The release of the query, by its place in the plan: bounds are the same, and there are no wide totals.
+    """
+
+    release: Release
+    like: int
+
+
+@dataclass(frozen=True)
 class CellSum:
     """A cell whose groups are unions of the groups of the same cell in a release of finer keys.
 
@@ -479,7 +492,7 @@ class CompiledQuery:
         written: Writes the post-processing for other noise of the releases.
         anew: If releases are derived: the query without derivations.
         max_error_ratio: The most times that a derived cell may have the error of a new one.
-        planned: Plans the query for another ε, or one release alone with a part of each primitive's share.
+        planned: Plans the query for another ε, or another release alone, with a part of each primitive's share.
         sums: The cells that add up to other cells of the query, because both are over the same rows of each unit.
         sums_differ: Whether there are totals over other rows than those of their parts.
         fresh: If all that is bought is combined with earlier releases: the query over what is bought alone.
@@ -507,7 +520,7 @@ class CompiledQuery:
 
     anew: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
     max_error_ratio: Fraction = Fraction(1)
-    planned: "Callable[[Fraction, Release | None, Sequence[Fraction]], CompiledQuery] | None" = field(
+    planned: "Callable[[Fraction, OtherRelease | None, Sequence[Fraction]], CompiledQuery] | None" = field(
         default=None, compare=False, repr=False
     )
 
