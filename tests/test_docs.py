@@ -153,6 +153,8 @@ ROWS = (
     "(VALUES ('xyz', 'y', 'z')) AS v(a, b, c)",
     "(VALUES (TRUE, FALSE, TRUE)) AS v(a, b, c)",
     "(VALUES (DATE '2026-01-02', DATE '2026-01-01', DATE '2026-01-03')) AS v(a, b, c)",
+    "(SELECT JSON_BUILD_ARRAY(1) AS a) AS v",
+    "(SELECT STRING_TO_ARRAY('x,y', ',') AS a, 'x' AS b) AS v",
 )
 PLACES = {
     "date - date": "a - b",

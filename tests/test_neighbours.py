@@ -209,11 +209,15 @@ def functions_of(survey: Survey, sql: str) -> set[str]:
     return found
 
 
+OF_JSON = {name for name in FUNCTIONS if name.startswith("json_")}
+"""Functions of a type that no column of the survey has: tests/test_nested_columns.py has them."""
+
+
 def test_the_grammar_reaches_every_function(survey: Survey) -> None:
     reached: set[str] = set()
     for table, expression, _ in simple_forms():
         reached |= functions_of(survey, f"SELECT COUNT({expression}) FROM {table}")
-    assert set(FUNCTIONS) - reached == set()
+    assert set(FUNCTIONS) - reached == OF_JSON
 
 
 # A greedy unit: more rows, groups, values and extremes than it may bring, and the faults that would let it
@@ -259,6 +263,11 @@ CASES = (
     "SELECT k, SUM(x), COUNT(DISTINCT pid), MAX(x) FROM visits, LATERAL (VALUES ('n', n), ('half', n / 2)) AS u (k, x) "
     "GROUP BY k",
     "SELECT SUM(x), COUNT(x) FROM visits, UNNEST(ARRAY[n, cost, huge]) AS u (x) WHERE x > 1",
+    "SELECT w, COUNT(*), SUM(n), COUNT(DISTINCT day) FROM visits, UNNEST(STRING_TO_ARRAY(note, ' ')) AS w GROUP BY w",
+    "SELECT w, COUNT(*), SUM(age), COUNT(DISTINCT pid) FROM people, UNNEST(STRING_TO_ARRAY(city || ' b c', ' ')) AS w "
+    "GROUP BY w",
+    "SELECT sex, COUNT(*), COUNT(w), AVG(age) FROM people LEFT JOIN UNNEST(STRING_TO_ARRAY(city, ' ')) w ON w > 'a' "
+    "GROUP BY sex",
     "SELECT sex, COUNT(DISTINCT CASE WHEN age > 30 THEN pid END), COUNT(CASE WHEN city = 'a' THEN pid END) FROM people "
     "GROUP BY sex",
     "SELECT COUNT(DISTINCT CASE WHEN flag THEN pid END), AVG(cost / n), SUM(cost / NULLIF(n, 0)) FROM visits",

@@ -113,8 +113,8 @@ def _grids(scan: UnitScan, max_rows: int) -> dict[Field, StoredGrid]:
 def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, SqlType]:
     """The text that distinguishes values of a field: a month and 30 days are equal, but not the same."""
     name = renderer.name(field)
-    if field.type.is_array or field.type is SqlType.JSON:
-        return name, SqlType.TEXT  # which their canonical values are
+    if field.type.is_array:
+        return name, SqlType.TEXT  # which its canonical value is
     return (dialect.as_text(name, field.type), SqlType.TEXT) if field.type is SqlType.INTERVAL else (name, field.type)
 
 

@@ -41,6 +41,7 @@ from dpsql.compiler.ir.nodes import (
     SystemScan,
     UnitScan,
     UnitWindows,
+    Unnest,
     Values,
 )
 from dpsql.compiler.ir.walk import Labels, fields_in, free_fields, is_plain, is_public, operands
@@ -123,7 +124,9 @@ class RelationReader:
 
     # What cannot be taken apart
 
-    def _scanned(self, relation: Scan | UnitScan | Values | Series) -> JoinedRelations:
+    def _scanned(self, relation: Scan | UnitScan | Values | Series | Unnest) -> JoinedRelations:
+        if isinstance(relation, Unnest):
+            relation = replace(relation, array=self.spelling({}).value(relation.array))
         if isinstance(relation, Values):
             rows = [tuple(map(spelled, row)) for row in relation.rows]
             relation = replace(relation, rows=tuple(sorted(rows, key=lambda row: list(map(self.labels.of, row)))))

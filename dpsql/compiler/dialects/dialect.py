@@ -157,7 +157,7 @@ class Dialect(ABC):
             UnsupportedQuery: Only post-processing computes this function.
         """
         if call.function not in self.functions:
-            raise _only_above("JSON or a subscript")
+            raise _only_above("JSON")
         return self.functions[call.function]
 
     @abstractmethod
@@ -286,6 +286,14 @@ class Dialect(ABC):
     @abstractmethod
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """Return a table's column as its canonical value, or NULL if it has none."""
+
+    def limited(self, column: str, engine: EngineColumn, target: SqlType) -> str:
+        """Return JSON or an array of protected rows, as much of it as may be read: here whether it is NULL."""
+        return f"CASE WHEN {column} IS NOT NULL THEN {self.constant('', SqlType.TEXT)} END"
+
+    @abstractmethod
+    def elements(self, array: str) -> str:
+        """A table of the texts of an array's elements, as its only column e."""
 
     @abstractmethod
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:

@@ -1,16 +1,16 @@
 """DuckDB's SQL: TRY and TRY_CAST give NULL instead of errors, and floating-point arithmetic is silent."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from uuid import UUID
 
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
-from dpsql.compiler.dialects.duckdb_functions import SPELLINGS
-from dpsql.compiler.ir.functions import Spelling, leaves_most
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Value, Window
+from dpsql.compiler.dialects.duckdb_functions import SPELLINGS, elements_of
+from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_TEXT, Spelling, leaves_most
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Literal, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields, relations_in
 from dpsql.errors import UnsupportedQuery
@@ -58,9 +58,21 @@ _JSON = {
     "json_string": Spelling("CAST(to_json({0}) AS VARCHAR)"),
     "json_key": Spelling("CASE WHEN {0} IS NULL THEN error('null value not allowed for object key') ELSE {0} END"),
     "json_joined": Spelling("({all})", joiner=" || "),
-    # An element that is an array is none of an array of two dimensions.
-    "array_element": Spelling("CASE WHEN json_type({0}, {1}) = 'VARCHAR' THEN json_extract_string({0}, {1}) END"),
 }
+
+
+def _pointer(key: object) -> str:
+    """A path to the member of an object or the element of an array."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1")
+
+
+_PATHS: dict[str, Callable[[Value], str]] = {
+    "json_get": lambda key: f'$."{key}"' if key else "/",
+    "json_element": lambda place: f"$[#{place}]" if isinstance(place, int) and place < 0 else f"$[{place}]",
+    "json_either": _pointer,
+    "array_element": lambda place: f"$[{place}]",
+}
+"""DuckDB's path to a key or a place in JSON; places are counted from 0, and from the end if they are negative."""
 
 
 class DuckDB(Dialect):
@@ -129,6 +141,11 @@ class DuckDB(Dialect):
 
     def adapted(self, call: Call) -> Call:
         """Return LEFT of a very long prefix as a check of the text's bytes, because most texts are shorter."""
+        if call.function in _PATHS:
+            container, place = call.arguments
+            if not isinstance(place, Literal):
+                raise TypeError("a place in JSON is a constant")
+            return replace(call, arguments=(container, Literal(_PATHS[call.function](place.value), SqlType.TEXT)))
         return replace(call, function="beginning") if leaves_most(call) else call
 
     def named_arguments(self, call: Call) -> frozenset[int]:
@@ -210,13 +227,25 @@ class DuckDB(Dialect):
         """Return a table's column as its canonical value, or NULL if it has none."""
         if target.is_text:
             return f'CAST({column} AS VARCHAR) COLLATE "C"'
-        if target.is_array:
+        if target.is_array and not engine.sql_type.is_text:
             return f"CAST(to_json({_element_texts(column, engine)}) AS VARCHAR)"
-        if target is SqlType.JSON:
+        if target.is_array or target in (SqlType.JSON, SqlType.JSONB):
             return f"CAST({column} AS VARCHAR)"
         kind = self.stored_type(engine, target)
         value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
         return self.guarded(value, target) if target in _FLOATS or target.is_moment else value
+
+    def limited(self, column: str, engine: EngineColumn, target: SqlType) -> str:
+        """JSON as text, and the first elements of an array; files may hold texts that are no JSON."""
+        if target is SqlType.JSON:
+            return f"CASE WHEN json_valid({column}) THEN CAST({column} AS VARCHAR) END"
+        text = "hex(e)" if engine.sql_type is SqlType.BYTEA_ARRAY else "CAST(e AS VARCHAR)"
+        first = f"({_flat(column, engine)})[1:{MAX_ELEMENTS}]"
+        return f"CAST(to_json(list_transform({first}, lambda e: left({text}, {MAX_TEXT}))) AS VARCHAR)"
+
+    def elements(self, array: str) -> str:
+        """A table of the texts of an array's elements, as its only column e."""
+        return f"(SELECT unnest({elements_of(array)}) AS e)"
 
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
         """The type of canonical values."""
@@ -272,6 +301,15 @@ def _element_texts(column: str, engine: EngineColumn) -> str:
         return f"list_transform({column}, lambda e: hex(e))"
     nesting = "[]" * len(re.findall(r"\[\d*\]", engine.type_name))
     return f"CAST({column} AS VARCHAR{nesting})"
+
+
+def _flat(column: str, engine: EngineColumn) -> str:
+    """A list of the elements of all dimensions."""
+    listed = re.sub(r"\[\d+\]", "[]", engine.type_name)
+    text = column if listed == engine.type_name else f"CAST({column} AS {listed})"
+    for _ in range(listed.count("[]") - 1):
+        text = f"flatten({text})"
+    return text
 
 
 def _inside(text: str, low: str, high: str) -> str:

@@ -80,6 +80,23 @@ _DOUBLE_DIGITS = (
 
 _WORD = f"lower(trim({_SEEN}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)))"
 
+
+def elements_of(array: str) -> str:
+    """The texts of an array's elements as a list."""
+    return f"json_extract_string(CAST({array} AS VARCHAR), '$[*]')"
+
+
+# Numbers have the digits that they have as numerics of a query, and no zeros behind them.
+_SCALAR = (
+    "CASE json_type({0}) WHEN 'VARCHAR' THEN left(json_extract_string({0}, '$'), " + str(MAX_TEXT) + ") "
+    "WHEN 'BOOLEAN' THEN json_extract_string({0}, '$') "
+    "WHEN 'NULL' THEN NULL WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL "
+    "ELSE rtrim(rtrim(CAST(TRY_CAST(json_extract_string({0}, '$') AS DECIMAL(38, 15)) AS VARCHAR), '0'), '.') END"
+)
+_TYPE = (
+    "CASE json_type({0}) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string' "
+    "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE 'number' END"
+)
 SPELLINGS: dict[str, Spelling] = {
     # Numbers
     "int_add": _tried("{0} + {1}"),
@@ -142,6 +159,27 @@ SPELLINGS: dict[str, Spelling] = {
         f"TRY(rpad({{0}}, CAST(least({{1}} * length({{0}}), {MAX_TEXT}) AS INTEGER), {{0}}))",
     ),
     "number_digits": Spelling("printf({1}, TRY_CAST({0} AS DOUBLE))"),
+    # JSON and arrays
+    **dict.fromkeys(("json_get", "json_element", "json_either"), Spelling("CAST(json_extract({0}, {1}) AS VARCHAR)")),
+    "json_scalar": Spelling(_SCALAR),
+    "json_typeof": Spelling("CASE WHEN {0} IS NOT NULL THEN " + _TYPE + " END"),
+    "json_length": Spelling("CASE WHEN json_type({0}) = 'ARRAY' THEN CAST(json_array_length({0}) AS INTEGER) END"),
+    # An element that is an array is none of an array of two dimensions.
+    "array_element": Spelling("CASE WHEN json_type({0}, {1}) = 'VARCHAR' THEN json_extract_string({0}, {1}) END"),
+    "array_slice": Spelling(
+        "CASE WHEN {0} IS NOT NULL AND json_type({0}, '$[0]') IS DISTINCT FROM 'ARRAY' "
+        f"THEN CAST(to_json({elements_of('{0}')}[{{1}}:{{2}}]) AS VARCHAR) END"
+    ),
+    "array_size": Spelling("CAST(json_array_length({0}) AS INTEGER)"),
+    "array_has": Spelling(
+        f"CASE WHEN {{0}} IS NULL OR {{0}} = '[]' THEN {{0}} IS NULL AND NULL WHEN {{1}} IS NULL THEN NULL "
+        f"WHEN list_contains({elements_of('{0}')}, {{1}}) THEN true "
+        f"WHEN len({elements_of('{0}')}) > list_count({elements_of('{0}')}) THEN NULL ELSE false END"
+    ),
+    "string_to_array": Spelling(
+        f"CASE WHEN {{0}} = '' THEN '[]' "
+        f"ELSE CAST(to_json(string_split(left({{0}}, {MAX_TEXT}), {{1}})) AS VARCHAR) END"
+    ),
     # Conversions
     "integer_text": _readable("[+-]?[0-9]+"),
     "number_text": _readable("[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"),

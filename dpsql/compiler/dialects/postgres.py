@@ -17,6 +17,7 @@ from dpsql.compiler.dialects.postgres_guards import (
     HOURS,
     MONTHS,
     TYPES,
+    binary_json,
     convertible,
     finite,
     moderate,
@@ -30,7 +31,7 @@ from dpsql.compiler.dialects.postgres_guards import (
 )
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.conditions import conjuncts
-from dpsql.compiler.ir.functions import SPREADS
+from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_TEXT, SPREADS
 from dpsql.compiler.ir.nodes import (
     COMPUTED_SCALE,
     MAX_PRECISION,
@@ -104,7 +105,8 @@ class Postgres(Dialect):
         """A typed constant."""
         target = TYPES[sql_type]
         if value is None:
-            return f"CAST(NULL AS {target})"
+            # JSON of protected rows is jsonb, and that of public ones text.
+            return "NULL" if sql_type is SqlType.JSON else f"CAST(NULL AS {target})"
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
         if isinstance(value, str) and sql_type is SqlType.UNKNOWN:
@@ -260,9 +262,9 @@ class Postgres(Dialect):
         """Return a table's column as its canonical value, or NULL if it has none."""
         if target.is_text and engine.type_name == "citext":
             return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
-        if target.is_array:
+        if target.is_array and not engine.sql_type.is_text:
             return f"CAST(to_json(CAST({column} AS text[])) AS text) {_BINARY}"
-        if target.is_text or target is SqlType.JSON:
+        if target.is_text or target.is_array or target in (SqlType.JSON, SqlType.JSONB):
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type
         if target.is_moment:
@@ -273,15 +275,29 @@ class Postgres(Dialect):
         value = _clean(column, engine)
         return value if source is target else self.cast(value, source, target, None)
 
+    def limited(self, column: str, engine: EngineColumn, target: SqlType) -> str:
+        """JSON as jsonb, which reads all values without an error, and the first elements of an array."""
+        if target is SqlType.JSON:
+            return column if engine.type_name == "jsonb" else binary_json(column)
+        first = f"array_lower({column}, 1)"
+        last = f"least({first}, {2**31 - MAX_ELEMENTS}) + {MAX_ELEMENTS - 1}"
+        elements = f"unnest(({column})[{first}:{last}]) AS u(e) LIMIT {MAX_ELEMENTS}"
+        texts = f"SELECT left(CAST(e AS text), {MAX_TEXT}) FROM {elements}"
+        return f"CASE WHEN {column} IS NOT NULL THEN CAST(to_json(ARRAY({texts})) AS text) {_BINARY} END"
+
+    def elements(self, array: str) -> str:
+        """A table of the texts of an array's elements, as its only column e."""
+        return f"(SELECT t {_BINARY} AS e FROM json_array_elements_text(CAST({array} AS json)) AS u(t)) AS s"
+
     def _converted(self, column: str, source: SqlType, target: SqlType) -> str:
         moment = convertible(column, source) if source.is_moment else column
         return self.cast(moment, source, target, None)
 
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
         """Return the type of canonical values; texts keep the byte-wise collation."""
-        if target.is_text or target.is_array or target is SqlType.JSON:
-            return f"text {_BINARY}"
-        return TYPES[target]
+        if target is SqlType.JSON:
+            return "jsonb"
+        return f"text {_BINARY}" if target.is_text or target.is_array else TYPES[target]
 
     # Groups
 
@@ -289,7 +305,9 @@ class Postgres(Dialect):
         """One column after the other, each with the hash of those before it as its seed."""
         found = str(salt)
         for name, sql_type in columns:
-            if sql_type.is_integer or sql_type is SqlType.DATE:
+            if sql_type is SqlType.JSON:
+                found = f"jsonb_hash_extended(coalesce({name}, 'null'), {found})"
+            elif sql_type.is_integer or sql_type is SqlType.DATE:
                 number = name if sql_type.is_integer else f"{name} - {_ZERO[sql_type]}"
                 found = f"hashint8extended(coalesce({number}, 0), {found})"
             else:

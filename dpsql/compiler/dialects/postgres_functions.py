@@ -4,8 +4,9 @@ Arithmetic raises errors on overflow, underflow and undefined results, so it is 
 follow the database's locale; their results are compared by bytes, like all text.
 """
 
-from dpsql.compiler.dialects.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, seen, within
+from dpsql.compiler.dialects.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, scaled, seen, within
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_TEXT, Spelling
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.sqltypes import SqlType
 from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
 
@@ -163,6 +164,9 @@ _MADE_TIME = f"(?:{CLOCK}:(?:{SECONDS}[.][0-9]{{6}}|60[.]0{{6}})|24:0:0[.]0{{6}}
 _SECONDS = "round(CAST({%d} AS numeric), 6)"
 _DAY = ("'000'", "{0}", "'-'", "{1}", "'-'", "{2}")
 
+_JSON, _ARRAY = "CAST({0} AS jsonb)", "CAST({0} AS json)"
+_NUMBER = scaled(f"CAST({_JSON} AS numeric)", COMPUTED_SCALE)
+
 SPELLINGS: dict[str, Spelling] = {
     # Numbers
     **{f"{size}_{name}": found for name, template in _INTEGERS.items() for size, found in _whole(template).items()},
@@ -233,6 +237,33 @@ SPELLINGS: dict[str, Spelling] = {
         "[cardinality(string_to_array({0}, {1})) + 1 + {2}], '') END"
     ),
     "number_digits": Spelling(f"(to_char({{0}}, {{1}}) COLLATE {_BINARY})"),
+    # JSON and arrays
+    "json_get": Spelling("(CAST({0} AS jsonb) -> {1})"),
+    "json_element": Spelling(f"CASE WHEN jsonb_typeof({_JSON}) = 'array' THEN {_JSON} -> CAST({{1}} AS integer) END"),
+    "json_either": Spelling("(CAST({0} AS jsonb) #> ARRAY[{1}])"),
+    "json_scalar": Spelling(
+        f"(CASE jsonb_typeof({_JSON}) WHEN 'number' THEN CAST(trim_scale({_NUMBER}) AS text) WHEN 'object' THEN NULL "
+        f"WHEN 'array' THEN NULL ELSE left({_JSON} #>> '{{{{}}}}', {MAX_TEXT}) END COLLATE {_BINARY})"
+    ),
+    "json_typeof": Spelling(f"(jsonb_typeof({_JSON}) COLLATE {_BINARY})"),
+    "json_length": Spelling(f"CASE WHEN jsonb_typeof({_JSON}) = 'array' THEN jsonb_array_length({_JSON}) END"),
+    "array_element": Spelling(
+        f"CASE WHEN json_typeof({_ARRAY} -> CAST({{1}} AS integer)) = 'string' "
+        f"THEN ({_ARRAY} ->> CAST({{1}} AS integer)) COLLATE {_BINARY} END"
+    ),
+    "array_slice": Spelling(
+        f"CASE WHEN {{0}} IS NOT NULL AND json_typeof({_ARRAY} -> 0) IS DISTINCT FROM 'array' THEN "
+        f"CAST(to_json(ARRAY(SELECT t FROM json_array_elements_text({_ARRAY}) WITH ORDINALITY AS u(t, n) "
+        f"WHERE n BETWEEN {{1}} AND {{2}} ORDER BY n)) AS text) COLLATE {_BINARY} END"
+    ),
+    "array_size": Spelling(f"json_array_length({_ARRAY})"),
+    "array_has": Spelling(
+        f"CASE WHEN {{0}} IS NOT NULL THEN {{1}} = "
+        f"ANY (ARRAY(SELECT t COLLATE {_BINARY} FROM json_array_elements_text({_ARRAY}) AS u(t))) END"
+    ),
+    "string_to_array": Spelling(
+        f"(CAST(to_json(string_to_array(left({{0}}, {MAX_TEXT}), {{1}})) AS text) COLLATE {_BINARY})"
+    ),
     # Conversions: the guarded text has a form that a cast accepts
     **{name: Spelling("{0}") for name in ("integer_text", "number_text", "date_text", "time_text")},
     "text_to_boolean": Spelling(

@@ -238,6 +238,24 @@ _READABLE = {
 """What text looks like that is read as a value of a type without an error."""
 
 
+_MAX_JSON = 1_000_000
+"""Bytes of a text that is read as jsonb."""
+_UNREADABLE = r"\\u(?:0000|[dD][89a-fA-F])|(?:^|[:,]|\[|\s)-?(?:[0-9.]{255}|[0-9.]+[eE][+-]?[0-9]{4})"
+"""In JSON: characters that no text has, or that may lack their other half; numbers that may be no numeric."""
+_MAX_DEPTH = 1_000
+"""Opening brackets of a text that is read as jsonb."""
+
+
+def binary_json(column: str) -> str:
+    """A column of type json as jsonb; NULL where jsonb may have no such value, or is read too deep for the stack."""
+    text = f"CAST({column} AS text)"
+    opening = f"length({text}) - length(translate({text}, '[{{', ''))"
+    return (
+        f"CASE WHEN octet_length({text}) > {_MAX_JSON} THEN NULL WHEN {text} ~ '{_UNREADABLE}' THEN NULL "
+        f"WHEN {opening} > {_MAX_DEPTH} THEN NULL ELSE CAST({column} AS jsonb) END"
+    )
+
+
 def seen(text: str) -> str:
     """As much of a text as every function can take."""
     return f"left({text}, {MAX_SCANNED})"

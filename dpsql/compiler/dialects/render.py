@@ -41,6 +41,7 @@ from dpsql.compiler.ir.nodes import (
     SystemScan,
     UnitScan,
     UnitWindows,
+    Unnest,
     Values,
     Window,
 )
@@ -305,6 +306,9 @@ class Renderer:
                 return self._values(relation)
             case Series():
                 return self._series(relation)
+            case Unnest():
+                elements = self.dialect.elements(self.expression(relation.array))
+                return f"SELECT e AS {self.name(relation.fields[0])} FROM {elements}"
             case Filter():
                 inner = self.relation(relation.input, needed | fields_in(relation.condition))
                 kept = self._columns(_kept(relation, needed))
@@ -451,13 +455,10 @@ class Renderer:
         ]
 
     def _value(self, table: Table, column: str, engine: EngineColumn, field: Field) -> str:
-        """Return a column's canonical value; for JSON and arrays in protected rows, only whether they are NULL.
-
-        No expression can read more of these, and printing a kilobyte of them may take a gigabyte.
-        """
+        """Return a column's canonical value; JSON and arrays in protected rows may be huge when they are printed."""
         if table.public or not (field.type.is_array or field.type is SqlType.JSON):
             return self.dialect.canonical(column, engine, field.type)
-        return f"CASE WHEN {column} IS NOT NULL THEN {self.dialect.constant('', SqlType.TEXT)} END"
+        return self.dialect.limited(column, engine, field.type)
 
     def _unit_scan(self, relation: UnitScan, needed: frozenset[Field]) -> str:
         table, unit_type = relation.table, relation.unit_field.type

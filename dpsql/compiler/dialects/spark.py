@@ -329,6 +329,10 @@ class Spark(Dialect):
         ends = ", ".join(f"TIMESTAMP_NTZ'{end}'" for end in (start, stop))
         return f"(SELECT explode(sequence({ends}, {step})) AS s) AS g"
 
+    def elements(self, array: str) -> str:
+        """Refused: Spark runs only some forms of LATERAL."""
+        raise lacking("UNNEST of arrays")
+
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """A table's column as its canonical value, or NULL if it has none: bytes that are not UTF-8 are no text."""
         if target.is_text:

@@ -1,15 +1,18 @@
-"""arrays: elements of arrays, and the items of an array after ANY or ALL: a constructor, a literal or a parameter."""
+"""arrays: elements and slices of arrays, and the items of those that the query writes.
+
+Rule: an array of a table, or one that a function makes, is JSON of its elements' texts.
+"""
 
 import re
 
 from sqlglot import exp
 
+from dpsql.compiler.expressions.calls import Arguments, Called
 from dpsql.compiler.expressions.casts import cast_to
-from dpsql.compiler.ir.nodes import Call, Expr, Literal
-from dpsql.compiler.ir.walk import as_numeric
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import MAX_PARAMETERS, Lowering, Method, placeholder
-from dpsql.errors import DatatypeMismatch, InvalidText, LimitExceeded, UnsupportedQuery
-from dpsql.sqltypes import SqlType
+from dpsql.errors import DatatypeMismatch, InvalidParameter, InvalidText, LimitExceeded, UnsupportedQuery
+from dpsql.sqltypes import INTEGER_RANGES, SqlType
 
 MAX_ITEMS = 5_000
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+?))\s*(,|$)', re.S)
@@ -63,34 +66,123 @@ def _read(lowering: Lowering, node: exp.Literal) -> list[str | None]:
     return found
 
 
-def _element(lowering: Lowering, node: exp.Bracket) -> Expr:
-    """`(array)[2]`, of an array that was released or is public; NULL where there is no such element."""
+def _subscript(lowering: Lowering, node: exp.Bracket) -> Expr:
+    """`(array)[2]` and `(array)[2:3]`; NULL where there is no such element."""
     lowering.only(node, "this", "expressions")
     array = lowering.value(node.this)
-    element = array.type.element
     (place,) = node.expressions if len(node.expressions) == 1 else (None,)
-    if element is None or not isinstance(place, exp.Literal) or not place.is_int:
-        raise UnsupportedQuery(
-            "a subscript must be a whole number after an array", hint="Write (array)[2].", position=lowering.at(node)
-        )
-    if element is not SqlType.NUMERIC and element not in _READ:
-        raise DatatypeMismatch(
-            f"an element of type {element.value} cannot be read from its array", position=lowering.at(node)
-        )
-    if int(place.this) == 0:
+    if not array.type.is_array or place is None:
+        raise _not_constant(lowering, node)
+    if isinstance(place, exp.Slice):
+        lowering.only(place, "this", "expression")
+        ends = (_place(lowering, place.args.get("this"), 1), _place(lowering, place.args.get("expression"), _LAST))
+        # Places before the first are no elements.
+        start, end = (Literal(max(each, least), SqlType.BIGINT) for each, least in zip(ends, (1, 0), strict=True))
+        return Call("array_slice", (array, start, end), array.type)
+    element, index = element_type(lowering, array, node), _place(lowering, place, 1)
+    if index < 1:
         return Literal(None, element)
-    path = Literal(f"$[{int(place.this) - 1}]", SqlType.TEXT)
-    text = Call("array_element", (array, path), SqlType.TEXT)
-    if element is SqlType.NUMERIC:
-        return as_numeric(cast_to(lowering, text, SqlType.DOUBLE, node))
-    return cast_to(lowering, text, element, node)
+    return of_text(Call("array_element", (array, Literal(index - 1, SqlType.BIGINT)), SqlType.TEXT), element)
 
 
-_READ = frozenset(
+_LAST = INTEGER_RANGES[SqlType.INTEGER][1]
+
+
+def _place(lowering: Lowering, node: exp.Expr | None, left_out: int) -> int:
+    """A constant subscript, or what it is where it is left out."""
+    if node is None:
+        return left_out
+    number = node.this if isinstance(node, exp.Neg) else node
+    if not isinstance(number, exp.Literal) or not number.is_int:
+        raise _not_constant(lowering, node)
+    index = int(number.this) if number is node else -int(number.this)
+    if abs(index) > _LAST:
+        raise InvalidParameter("integer out of range", position=lowering.at(node))
+    return index
+
+
+def _not_constant(lowering: Lowering, node: exp.Expr) -> UnsupportedQuery:
+    return UnsupportedQuery(
+        "a subscript must be a whole number after an array",
+        hint="Write (array)[2] or (array)[2:3].",
+        position=lowering.at(node),
+    )
+
+
+def element_type(lowering: Lowering, array: Expr, node: exp.Expr) -> SqlType:
+    """The type of an array's elements.
+
+    Raises:
+        DatatypeMismatch: Elements of this type cannot be read.
+    """
+    element = array.type.element
+    if element is None or element in (SqlType.BYTEA, SqlType.INTERVAL):
+        raise DatatypeMismatch(
+            f"an element of type {element.value if element else SqlType.UNKNOWN.value} cannot be read from its array",
+            position=lowering.at(node),
+        )
+    return element
+
+
+def of_text(text: Expr, element: SqlType) -> Expr:
+    """An element, of the text that the engine made of it."""
+    return (
+        text if element is SqlType.TEXT else Cast(text, element, COMPUTED_SCALE if element is SqlType.NUMERIC else None)
+    )
+
+
+def has_element(lowering: Lowering, node: exp.Expr, item: exp.Expr, array: Expr) -> Expr:
+    """`item = ANY (array)`, with SQL's meaning of NULL.
+
+    Raises:
+        DatatypeMismatch: The texts of equal elements may differ.
+    """
+    element = element_type(lowering, array, node)
+    sides = lowering.coercion.unify_compared(
+        [lowering.lower(item), Literal(None, element)], [lowering.at(item), lowering.at(node)]
+    )
+    if element not in _ALIKE or not sides[0].type.is_alike(element):
+        raise DatatypeMismatch(
+            f"a value of type {sides[0].type.value} cannot be looked for in an array of type {array.type.value}",
+            hint="UNNEST the array in FROM, and compare its elements.",
+            position=lowering.at(node),
+        )
+    return Call("array_has", (array, cast_to(lowering, sides[0], SqlType.TEXT, item)), SqlType.BOOLEAN)
+
+
+_ALIKE = frozenset(
     {
-        *(SqlType.BOOLEAN, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT, SqlType.REAL, SqlType.DOUBLE),
-        *(SqlType.TEXT, SqlType.VARCHAR, SqlType.DATE, SqlType.TIME, SqlType.TIMESTAMP),
+        *(SqlType.TEXT, SqlType.VARCHAR, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT),
+        *(SqlType.BOOLEAN, SqlType.DATE, SqlType.UUID),
     }
 )
-"""Types of elements, and numeric, which their texts are read as."""
-METHODS: dict[type[exp.Expr], Method] = {exp.Bracket: _element}
+"""Types of elements that are equal where their texts are."""
+
+
+def _size(call: Arguments) -> Expr:
+    """CARDINALITY(array), and ARRAY_LENGTH(array, 1), which is NULL where it is 0."""
+    array = call.values[0]
+    if not array.type.is_array:
+        raise call.mismatch()
+    size = Call("array_size", (array,), SqlType.INTEGER)
+    if call.name == "cardinality":
+        return size
+    if call.whole(1, 1, 1) is None:
+        return Literal(None, SqlType.INTEGER)
+    return Call("nullif", (size, Literal(0, SqlType.INTEGER)), SqlType.INTEGER)
+
+
+def _split(call: Arguments) -> Expr:
+    """STRING_TO_ARRAY(text, separator)."""
+    text, separator = call.text(0), call.fixed(1)
+    if not separator:
+        raise UnsupportedQuery(
+            "STRING_TO_ARRAY needs a separator that is not empty",
+            hint="Usage: STRING_TO_ARRAY(text, ',').",
+            position=call.at(1),
+        )
+    return Call("string_to_array", (text, Literal(separator, SqlType.TEXT)), SqlType.TEXT.array)
+
+
+METHODS: dict[type[exp.Expr], Method] = {exp.Bracket: _subscript}
+CALLED: dict[str, Called] = {"cardinality": _size, "array_length": _size, "string_to_array": _split}

@@ -21,6 +21,8 @@ MAX_TEXT = 10_000
 """Characters that a function which lengthens text gives at the most, so that no row's text can grow without bound."""
 MAX_SCANNED = 100_000
 """Characters that other functions of text give at the most: PostgreSQL has 1,664 columns and a gigabyte in a row."""
+MAX_ELEMENTS = 1_000
+"""Elements of an array in protected rows that are read."""
 FIRST_CHARACTERS = f"the first {MAX_TEXT:,} characters"
 _MANY_CHARACTERS = f"the first {MAX_SCANNED:,} characters"
 _ALWAYS = "for every value"
@@ -154,6 +156,8 @@ _OF_OTHERS = (
     *("DATE_PART('part', moment)", "DATE_TRUNC('unit', moment)"),
     "MAKE_INTERVAL([years[, months[, weeks[, days[, hours[, mins[, secs]]]]]]])",
     *("TRANSACTION_TIMESTAMP()", "STATEMENT_TIMESTAMP()", "CLOCK_TIMESTAMP()"),
+    *("JSON_EXTRACT_PATH(json, 'key', …)", "JSON_EXTRACT_PATH_TEXT(json, 'key', …)"),
+    *("JSONB_EXTRACT_PATH(json, 'key', …)", "JSONB_EXTRACT_PATH_TEXT(json, 'key', …)"),
     *("NUM_NULLS(value, …)", "NUM_NONNULLS(value, …)"),
 )
 """Calls that are made of other entries, or of constants."""
@@ -289,6 +293,22 @@ FUNCTIONS: dict[str, Function] = table(
         "SPLIT_PART(text, '-', 1)",
         longest=MAX_SCANNED,
     ),
+    # JSON and arrays, which are JSON of their elements' texts
+    *_own("json_get json_element json_either", "constant keys and places only"),
+    Function("json_scalar", f"NULL for objects and arrays; {FIRST_CHARACTERS}", longest=MAX_TEXT),
+    Function("json_typeof", _ALWAYS, usages=("JSON_TYPEOF(json)", "JSONB_TYPEOF(json)"), longest=MAX_TEXT),
+    Function(
+        "json_length", "NULL where it is no array", usages=("JSON_ARRAY_LENGTH(json)", "JSONB_ARRAY_LENGTH(json)")
+    ),
+    Function("array_element", "constant places only"),
+    Function("array_slice", "constant places only; NULL for several dimensions"),
+    Function("array_size", _ALWAYS, usages=("CARDINALITY(array)", "ARRAY_LENGTH(array, 1)")),
+    Function("array_has", _ALWAYS),
+    Function(
+        "string_to_array",
+        f"constant separators only; {FIRST_CHARACTERS}",
+        usages=("STRING_TO_ARRAY(text, separator)",),
+    ),
     # Conversions
     *_own("integer_text number_text date_text time_text", _ALWAYS),
     Function("float_to_text", _ALWAYS, longest=MAX_TEXT),
@@ -367,8 +387,8 @@ PAIRS = frozenset(
 COLLECTED = frozenset({"string_agg", "array_agg", "json_agg", "json_object_agg"})
 """Aggregates that put all values of a group together; post-processing alone computes them."""
 
-JSON_FUNCTIONS = frozenset({"json_string", "json_key", "json_joined", "array_element"})
-"""Functions that make JSON, or read arrays, which are kept as JSON; post-processing alone computes them."""
+JSON_FUNCTIONS = frozenset({"json_string", "json_key", "json_joined"})
+"""Functions that make JSON; post-processing alone computes them."""
 
 PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 """Aggregates of the value that a part of the rows lies below."""

@@ -278,6 +278,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Unnest:
+    """The texts of an array's elements, one a row, in no order; the array is of the row outside."""
+
+    fields: tuple[Field, ...]
+    array: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """The rows for which the condition is true."""
 
@@ -441,6 +449,7 @@ Relation = (
     | SystemScan
     | Values
     | Series
+    | Unnest
     | Filter
     | Project
     | Aggregate

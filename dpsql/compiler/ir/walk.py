@@ -37,13 +37,14 @@ from dpsql.compiler.ir.nodes import (
     SystemScan,
     UnitScan,
     UnitWindows,
+    Unnest,
     Values,
     Window,
 )
 from dpsql.sqltypes import SqlType
 
 _OF_RELATIONS = (Exists, InRelation, Scalar)
-_WITHOUT_INPUTS = (Release, Scan, UnitScan, SystemScan, Values, Series)
+_WITHOUT_INPUTS = (Release, Scan, UnitScan, SystemScan, Values, Series, Unnest)
 
 
 def in_double(expression: Expr) -> Expr:
@@ -107,6 +108,8 @@ def expressions(relation: Relation) -> tuple[Expr, ...]:
             return (relation.condition,) if relation.condition is not None else ()
         case Sort():
             return tuple(term.expression for term in relation.order)
+        case Unnest():
+            return (relation.array,)
         case _:
             return ()
 
@@ -173,6 +176,8 @@ def free_fields(relation: Relation) -> frozenset[Field]:
     match relation:
         case Scan() | UnitScan() | SystemScan() | Values() | Series():
             return frozenset()
+        case Unnest():
+            return fields_in(relation.array)
         case Join() | SetOperation():
             below: tuple[Relation, ...] = (relation.left, relation.right)
         case _:
@@ -245,6 +250,8 @@ def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) 
     match relation:
         case Scan() | UnitScan() | SystemScan() | Values() | Series() | Release():
             return relation
+        case Unnest():
+            return replace(relation, array=again(relation.array))
         case SetOperation():
             left, right = rewrite_relation(relation.left, change), rewrite_relation(relation.right, change)
             return replace(relation, left=left, right=right)
@@ -379,6 +386,8 @@ class Labels:
                 return f"values({'; '.join(map(self._each, relation.rows))})"
             case Series():
                 return f"series({relation.start}, {relation.stop}, {relation.unit})"
+            case Unnest():
+                return f"unnest({self.of(relation.array)})"
             case Filter():
                 return f"filter({self.of_rows(relation.input)}, {self.of(relation.condition)})"
             case Project():

@@ -37,6 +37,7 @@ from dpsql.compiler.ir.nodes import (
     Sort,
     UnitScan,
     UnitWindows,
+    Unnest,
     Values,
 )
 from dpsql.compiler.ir.schema import EngineSchema, PreparedSource
@@ -84,7 +85,7 @@ class Owners:
         if leaf is not None and not isinstance(leaf.table, PreparedSource):
             return None
         match relation:
-            case Scan() | Values() | Series():
+            case Scan() | Values() | Series() | Unnest():
                 return None
             case UnitScan():
                 key = relation.table.unit_key

@@ -57,6 +57,7 @@ from dpsql.compiler.ir.nodes import (
     Sort,
     UnitScan,
     UnitWindows,
+    Unnest,
     Values,
 )
 from dpsql.compiler.ir.primitives import Primitive
@@ -132,7 +133,7 @@ def readings(relations: Iterable[Relation], catalog: Catalog, leaves: Leaves) ->
                 yield _table(relation.table, catalog, public=True)
             case UnitScan():
                 yield _table(relation.table, catalog, public=False)
-            case Values() | Series():
+            case Values() | Series() | Unnest():
                 pass
             case Filter() | Project() | Aggregate() | UnitWindows() | Join() | Distinct() | SetOperation() | Sort():
                 waiting += inputs(relation)

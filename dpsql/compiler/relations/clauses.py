@@ -16,6 +16,7 @@ from dpsql.compiler.expressions import (
     casts,
     datetimes,
     formats,
+    json_access,
     json_values,
     logic,
     patterns,
@@ -145,7 +146,14 @@ def _constant(expression: Expr) -> Expr:
 
 
 CALLED: Mapping[str, calls.Called] = (
-    logic.CALLED | arithmetic.CALLED | texts.CALLED | patterns.CALLED | formats.CALLED | datetimes.CALLED
+    logic.CALLED
+    | arithmetic.CALLED
+    | texts.CALLED
+    | patterns.CALLED
+    | formats.CALLED
+    | datetimes.CALLED
+    | arrays.CALLED
+    | json_access.CALLED
 )
 _BY_NAME: Mapping[str, Method] = arithmetic.BY_NAME | datetimes.BY_NAME | json_values.BY_NAME | group_releases.BY_NAME
 METHODS: Mapping[type[exp.Expr], Method] = (
@@ -157,6 +165,7 @@ METHODS: Mapping[type[exp.Expr], Method] = (
     | datetimes.METHODS
     | casts.METHODS
     | arrays.METHODS
+    | json_access.METHODS
     | group_releases.METHODS
     | subqueries.METHODS
     | {exp.Anonymous: calls.method(CALLED, _BY_NAME)}

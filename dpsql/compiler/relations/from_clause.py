@@ -85,7 +85,7 @@ class From:
     @staticmethod
     def _entries(node: exp.Expr, joins: Sequence[exp.Join]) -> list[exp.Expr]:
         """Return the entries that can be lowered on their own; a LATERAL one refers to the entries before it."""
-        return [node, *(join.this for join in joins if not isinstance(join.this, exp.Lateral))]
+        return [node, *(join.this for join in joins if not _is_lateral(join.this))]
 
     def _source(self, node: exp.Expr, scope: Scope | None) -> tuple[FromItem, Status]:
         """Lower one entry under the name it is given."""
@@ -113,7 +113,7 @@ class From:
     @staticmethod
     def _with_column(node: exp.Expr, alias: exp.TableAlias) -> exp.TableAlias:
         """The alias of a function's values, which names their only column too."""
-        is_function = isinstance(node, exp.Unnest) or is_series(node.this)
+        is_function = isinstance(node, exp.Unnest) or isinstance(node.this, exp.Unnest) or is_series(node.this)
         if not is_function or alias.args.get("columns"):
             return alias
         return exp.TableAlias(this=alias.this, columns=[alias.this])
@@ -315,6 +315,11 @@ def _use(names: list[str], join: exp.Expr) -> None:
     """Write USING for NATURAL."""
     join.set("method", None)
     join.set("using", [exp.to_identifier(name) for name in names])
+
+
+def _is_lateral(entry: exp.Expr) -> bool:
+    """True of LATERAL, and of UNNEST of columns, which PostgreSQL takes for LATERAL."""
+    return isinstance(entry, exp.Lateral) or (isinstance(entry, exp.Unnest) and entry.find(exp.Column) is not None)
 
 
 def renamed(clauses: Clauses, lowered: Lowered, alias: exp.TableAlias) -> Lowered:

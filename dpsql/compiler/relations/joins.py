@@ -35,6 +35,7 @@ from dpsql.compiler.ir.nodes import (
     Status,
     SystemScan,
     UnitScan,
+    Unnest,
     Values,
     Window,
 )
@@ -365,7 +366,7 @@ def generated(relation: Relation) -> int:
             return generated(relation.left) * generated(relation.right)
         case SetOperation():
             return generated(relation.left) + generated(relation.right)
-        case Scan() | UnitScan() | SystemScan() | Release():
+        case Scan() | UnitScan() | SystemScan() | Release() | Unnest():
             return 1
         case Aggregate() if not relation.keys:
             return 1

@@ -215,9 +215,7 @@ class QueryLowerer:
             refuse_other_arguments(node, "this", "db", "catalog", "alias", "only", offset=self.clauses.offset)
             return self._named(node, ctes)
         if isinstance(node, exp.Unnest):
-            items = unnested(self.clauses, node)
-            relation = self._listed([items or [Literal(None, SqlType.TEXT)]], self.clauses.at(node))
-            return Lowered(Public(relation if items else no_rows_of(relation)), (("unnest", relation.fields[0]),))
+            return self._unnested(node, scope if scope is not None else Scope(()))
         if isinstance(node, exp.Values):
             return self._fresh(self.query(node, ctes, scope))
         if isinstance(node, exp.Subquery):
@@ -226,12 +224,24 @@ class QueryLowerer:
         if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
             refuse_other_arguments(node, "this", "alias", offset=self.clauses.offset)
             return self._fresh(self.query(node.this.this, ctes, scope))
+        if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Unnest):
+            refuse_other_arguments(node, "this", "alias", offset=self.clauses.offset)
+            return self._unnested(node.this, scope if scope is not None else Scope(()))
         if isinstance(node, exp.Lateral):
             at = self.clauses.at(node)
             raise UnsupportedQuery(
-                "LATERAL must be followed by a subquery", hint="Use LATERAL (SELECT …).", position=at
+                "LATERAL must be followed by a subquery or UNNEST",
+                hint="Use LATERAL (SELECT …) or LATERAL UNNEST (array).",
+                position=at,
             )
         raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
+
+    def _unnested(self, node: exp.Unnest, scope: Scope) -> Lowered:
+        found = unnested(self.clauses, node, scope)
+        if isinstance(found, tuple):
+            relation = self._listed([found or [Literal(None, SqlType.TEXT)]], self.clauses.at(node))
+            found = relation if found else no_rows_of(relation)
+        return Lowered(Public(found), (("unnest", found.fields[0]),))
 
     def _named(self, node: exp.Table, ctes: Mapping[str, Lowered]) -> Lowered:
         if is_series(node.this):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, tzinfo
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import BY_NAME as AGGREGATES
-from dpsql.compiler.expressions.arrays import array_items
+from dpsql.compiler.expressions.arrays import array_items, element_type, of_text
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import (
     Cast,
@@ -20,9 +20,11 @@ from dpsql.compiler.ir.nodes import (
     Public,
     Relation,
     Series,
+    Unnest,
     Value,
     Values,
 )
+from dpsql.compiler.ir.walk import relations_in
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import no_rows_of
 from dpsql.compiler.scope.lowering import Lowered, Lowering
@@ -88,25 +90,34 @@ def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
     return Lowered(Public(relation), (("generate_series", relation.fields[0]),))
 
 
-def unnested(clauses: Clauses, node: exp.Unnest) -> tuple[Expr, ...]:
-    """The items of UNNEST(array), which are constants or computed of them, in one type.
+def unnested(clauses: Clauses, node: exp.Unnest, scope: Scope) -> tuple[Expr, ...] | Relation:
+    """The items of UNNEST(array), which are constants or computed of them, in one type; or the elements of an array.
 
     Raises:
-        UnsupportedQuery: It is no array that the query writes.
+        UnsupportedQuery: It has several arrays, or none.
     """
-    lowerer = clauses.expressions(Scope(()), "in UNNEST")
+    lowerer = clauses.expressions(scope, "in UNNEST")
     if node.args.get("offset"):
         raise UnsupportedQuery("WITH ORDINALITY is not supported", hint="Use ROW_NUMBER.", position=clauses.at(node))
     lowerer.only(node, "expressions", "alias")
-    items = array_items(lowerer, node.expressions[0]) if len(node.expressions) == 1 else None
+    (written,) = node.expressions if len(node.expressions) == 1 else (None,)
+    items = array_items(lowerer, written) if written is not None else None
     if items is None:
-        raise UnsupportedQuery(
-            "UNNEST takes an array that the query writes",
-            hint="Use UNNEST(ARRAY[…]), or VALUES.",
-            position=clauses.at(node),
-            queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
-        )
+        array = lowerer.lower(written) if written is not None else None
+        if array is None or not array.type.is_array or relations_in(array):
+            raise UnsupportedQuery(
+                "UNNEST takes one array, without subqueries",
+                hint="Use UNNEST(ARRAY[…]), or VALUES.",
+                position=clauses.at(node),
+                queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
+            )
+        return _elements(clauses, array, element_type(lowerer, array, node))
     return clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
+
+
+def _elements(clauses: Clauses, array: Expr, element: SqlType) -> Relation:
+    texts = Unnest((clauses.fields.new(SqlType.TEXT),), array)
+    return Project(texts, (clauses.fields.new(element),), (of_text(Column(texts.fields[0]), element),))
 
 
 def listed_in_rows(node: exp.Select) -> exp.Select:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.compiler.expressions.arrays import array_items
+from dpsql.compiler.expressions.arrays import array_items, has_element
 from dpsql.compiler.expressions.logic import COMPARISONS, MAX_TERMS, comparison, in_list
 from dpsql.compiler.expressions.patterns import METHODS as PATTERNS
 from dpsql.compiler.ir.conditions import FALSE, TRUE, all_of, any_of, is_null, negated
@@ -72,13 +72,19 @@ def _quantified(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr
     listed = array_items(lowering, items)
     if listed is not None:
         return _with_each(lowering, node, kind, listed)
+    is_member = (type(node), kind) in _MEMBERSHIP
+    if is_member and not isinstance(items, exp.Query):
+        array = lowering.lower(items)
+        if array.type.is_array:
+            found = has_element(lowering, node, node.this, array)
+            return negated(found) if kind == "all" else found
     if type(node) not in _OPPOSITES or not isinstance(items, exp.Query):
         raise UnsupportedQuery(
             f"{kind.upper()} takes an array that the query writes, or after =, <>, <, <=, > and >= a subquery",
-            hint="Use ARRAY[…].",
+            hint="Use ARRAY[…], or UNNEST the array in FROM. = ANY and <> ALL take any array.",
             position=lowering.at(node),
         )
-    if (type(node), kind) not in _MEMBERSHIP:
+    if not is_member:
         return _with_query(lowering, node, kind, items)
     found = _member(lowering, node.this, items, node)
     return negated(found) if kind == "all" else found

@@ -127,7 +127,7 @@ def _on_the_clock(expression: Expr) -> Expr | None:
     if expression.type is not SqlType.TIMESTAMPTZ:
         return expression
     if isinstance(expression, Cast):
-        return expression.argument  # a date or timestamp: no other type is cast to an instant
+        return expression.argument if expression.argument.type.is_moment else None  # else the text of an element
     value = spelled(expression).value if isinstance(expression, Literal) else None
     return Literal(value.replace(tzinfo=None), SqlType.TIMESTAMP) if isinstance(value, datetime) else None
 

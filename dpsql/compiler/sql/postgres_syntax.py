@@ -48,9 +48,10 @@ _WORD_CALLS = frozenset(
 )
 """Functions that are called without parentheses."""
 _WORD_TYPES = frozenset({TokenType.VAR, *Postgres.parser_class.NO_PAREN_FUNCTIONS})
+_JSON_OPERATORS = frozenset({TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW})
 _PLAIN_OPERATORS = frozenset(
     {
-        *(TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW),
+        *_JSON_OPERATORS,
         *(TokenType.CARET_AT, TokenType.AT_GT, TokenType.LT_AT, TokenType.DAMP),
     }
 )
@@ -180,7 +181,7 @@ def _check_dots(tokens: Sequence[Token]) -> None:
 
 
 def _with_plain_calls(tokens: Sequence[Token]) -> list[Token]:
-    """Mark each name of a dpsql function before a parenthesis; * REPLACE (…) is no call."""
+    """Mark each name of a dpsql function before a parenthesis; * REPLACE (…) is no call. Name operators of JSON."""
     found = []
     for before, token, following in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         called = following is not None and following.token_type == TokenType.L_PAREN
@@ -188,8 +189,17 @@ def _with_plain_calls(tokens: Sequence[Token]) -> list[Token]:
         of_star = before is not None and before.token_type == TokenType.STAR and token.text.upper() == "REPLACE"
         if called and not literal and not of_star and token.text.lower() in _PLAIN_CALLS:
             token = _at(token, TokenType.VAR, token.text + _MARK)
-        found.append(token)
+        is_operator = (
+            token.token_type in _JSON_OPERATORS and getattr(following, "token_type", None) != TokenType.R_PAREN
+        )
+        found += _operator(token) if is_operator else [token]
     return found
+
+
+def _operator(token: Token) -> list[Token]:
+    """An operator as OPERATOR(…), of which the parser keeps both sides as they are."""
+    opening, closing = _at(token, TokenType.L_PAREN, "("), _at(token, TokenType.R_PAREN, ")")
+    return [_at(token, TokenType.OPERATOR, "OPERATOR"), opening, token, closing]
 
 
 def _with_catalog_words(tokens: Sequence[Token]) -> list[Token]:
@@ -208,7 +218,7 @@ def _catalog_words(behind: TokenType | None, token: Token, ahead: TokenType | No
     named = behind in (TokenType.DCOLON, TokenType.ALIAS)  # a type or an alias
     called = kind in _CALLED and word.isidentifier() and word not in _GRAMMAR
     if kind in _PLAIN_OPERATORS and ahead != TokenType.R_PAREN:  # the end of OPERATOR(pg_catalog.<@)
-        return [_at(token, TokenType.OPERATOR, "OPERATOR"), opening, token, closing]
+        return _operator(token)
     if ahead == TokenType.L_PAREN and not named and (called or kind == TokenType.IDENTIFIER):
         return [_at(token, kind if kind == TokenType.IDENTIFIER else TokenType.VAR, token.text + _MARK)]
     if word in _WORD_CALLS and kind in _WORD_TYPES and not named and behind != TokenType.DOT:

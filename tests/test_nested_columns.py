@@ -1,0 +1,318 @@
+"""JSON and arrays in rows of units: each engine reads of them what PostgreSQL does, and no value raises an error."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsql.errors import (
+    DatatypeMismatch,
+    Error,
+    InvalidParameter,
+    InvalidText,
+    UndefinedColumn,
+    UndefinedFunction,
+    UnsupportedQuery,
+)
+from dpsql.gateway.session import Session
+from tests.conftest import silent_engine
+from tests.engines import Host
+from tests.postgres import Connection, Server
+
+POLICY = """
+version = 1
+[dataset]
+name = "nested"
+url = "{url}"
+privacy_unit = "person"
+budget = {{ epsilon = 10000, delta = 1e-3 }}
+[roles.analyst]
+budget = {{ epsilon = 10000, delta = 1e-3 }}
+query = {{ epsilon = 1, delta = 1e-9, max_epsilon = 10 }}
+[tables.visits]
+unit_key = "person"
+max_rows = 40
+[tables.visits.columns]
+person = {{ type = "integer" }}
+day = {{ type = "integer", lower = 0, upper = 100 }}
+codes = {{ type = "text[]" }}
+marks = {{ type = "integer[]" }}
+costs = {{ type = "numeric[]" }}
+seen = {{ type = "timestamptz[]" }}
+line = {{ type = "text" }}
+data = {{ type = "json" }}
+[tables.kinds]
+public = true
+[tables.kinds.columns]
+kind = {{ type = "text" }}
+words = {{ type = "text[]" }}
+shape = {{ type = "json" }}
+"""
+TABLES = (
+    "CREATE TABLE visits (person integer, day integer, codes text[], marks integer[], costs numeric(10, 2)[], "
+    "seen timestamptz[], line text, data json)",
+    "CREATE TABLE kinds (kind text, words text[], shape json)",
+)
+KINDS = """INSERT INTO kinds VALUES ('old', ARRAY['I10', 'b,"c'], '{"a": [1, {"b": 2.5}], "t": null}'),
+    ('new', NULL, '[true, "x\\u00e9"]'),
+    ('none', CAST(ARRAY[] AS text[]), '"text"')"""
+VISITS = """INSERT INTO visits SELECT n % 7, n,
+    CASE n % 4 WHEN 0 THEN ARRAY['I10', 'J' || (n % 3)] WHEN 1 THEN ARRAY['J1', NULL]
+        WHEN 2 THEN CAST(ARRAY[] AS text[]) END,
+    CASE WHEN n % 5 > 0 THEN ARRAY[n % 5, n % 3, 7] END,
+    CASE WHEN n % 2 = 0 THEN ARRAY[1.50, n * 0.25] END,
+    CASE WHEN n % 3 = 0 THEN ARRAY[TIMESTAMPTZ '2024-05-01 12:00:00+02', TIMESTAMPTZ '2024-05-02 00:00:00+00'] END,
+    CASE n % 3 WHEN 0 THEN 'x,y,' || n % 2 WHEN 1 THEN '' END,
+    CAST(CASE n % 5
+        WHEN 0 THEN '{"a": {"b": [' || n || ', 2.50, "z"]}, "t": "x", "on": true, "": 1, "x.y": "dot", "0": "zero"}'
+        WHEN 1 THEN '[1, "two", null, {"t": "y"}]' WHEN 2 THEN '{"t": null, "n": ' || n || '.0, "a": "text"}'
+        WHEN 3 THEN '17' END AS json)
+    FROM generate_series(0, 34) AS s(n)"""
+COUNTED = (
+    "data ->> 't' = 'x'",
+    "(data -> 'a' -> 'b' ->> 1)::numeric = 2.5",
+    "(data ->> 'n')::float8 > 10",
+    "data ->> 'n' LIKE '1%'",
+    "data -> 't' IS NULL",
+    "data ->> 't' IS NULL",
+    "data ->> 1 = 'two' AND data ->> -2 IS NULL AND data -> -1 ->> 't' = 'y'",
+    "data #>> '{a,b,2}' = 'z' OR data #>> '{}' = '17'",
+    "data #>> ARRAY['3', 't'] = 'y' OR data #>> '{0}' = 'zero'",
+    "data ->> 'x.y' = 'dot' AND data ->> '' = '1' AND (data ->> 'on')::boolean",
+    "json_typeof(data) = 'number'",
+    "json_typeof(data -> 't') = 'null' OR json_typeof(data -> 0) = 'number'",
+    "json_array_length(CASE WHEN json_typeof(data) = 'array' THEN data END) = 4",
+    "json_extract_path_text(data, 'a', 'b', '0')::integer > 5",
+    "json_extract_path(data, 'a', 'b') IS NOT NULL",
+    "'I10' = ANY (codes)",
+    "'J1' <> ALL (codes)",
+    "NOT 'I10' = ANY (codes)",
+    "(NULL = ANY (codes)) IS NULL",
+    "3 = ANY (marks) OR day = ANY (marks)",
+    "codes[1] = 'I10' AND codes[2] LIKE 'J%' AND codes[-1] IS NULL AND codes[9] IS NULL",
+    "marks[2] + marks[3] > 7 AND costs[2] > 1.5",
+    "seen[1] < TIMESTAMPTZ '2024-05-01 10:00:01+00'",
+    "ARRAY_LENGTH(codes, 1) = 2 OR CARDINALITY(codes) = 0",
+    "ARRAY_LENGTH(codes, 1) IS NULL",
+    "CARDINALITY(marks[2:]) = 2 AND CARDINALITY(marks[:2]) = 2 AND (marks[2:3])[1] < 2",
+    "CARDINALITY(marks[-5:1]) = 1 AND CARDINALITY(marks[3:2]) = 0",
+    "'y' = ANY (STRING_TO_ARRAY(line, ',')) AND (STRING_TO_ARRAY(line, ','))[3] = '0'",
+    "CARDINALITY(STRING_TO_ARRAY(line, ',')) = 0",
+    "EXISTS (SELECT 1 FROM UNNEST(codes) AS c WHERE c LIKE 'J%')",
+    "'I10' IN (SELECT UNNEST(codes))",
+    "(SELECT MAX(m) FROM UNNEST(marks) AS m) = 7",
+    "(SELECT COUNT(*) FROM UNNEST(codes) AS c) = 2",
+)
+QUERIES = (
+    "SELECT c, COUNT(*) FROM visits, UNNEST(codes) AS c GROUP BY c",
+    "SELECT u.c, COUNT(*), COUNT(DISTINCT person) FROM visits v CROSS JOIN LATERAL UNNEST(v.codes) AS u (c) GROUP BY 1",
+    "SELECT COUNT(*), COUNT(c) FROM visits LEFT JOIN LATERAL UNNEST(codes) AS c ON TRUE",
+    "SELECT COUNT(*), COUNT(c) FROM visits LEFT JOIN UNNEST(codes) AS c ON c LIKE 'I%'",
+    "SELECT m, SUM(LEAST(GREATEST(m, 0), 9)) FROM visits JOIN UNNEST(marks) m ON m > 1 WHERE m IN (2, 3, 7) GROUP BY 1",
+    "SELECT COUNT(*) FROM visits, UNNEST(costs) AS c WHERE c >= 1.5",
+    "SELECT COUNT(*) FROM visits, UNNEST(seen) AS s WHERE s = TIMESTAMPTZ '2024-05-01 10:00:00+00'",
+    "SELECT COUNT(*) FROM visits, UNNEST(codes) AS c, UNNEST(marks[1:2]) AS m WHERE m > 1",
+    "SELECT w, COUNT(*) FROM visits, UNNEST(STRING_TO_ARRAY(line, ',')) AS w GROUP BY w",
+    "SELECT COUNT(*) FROM (SELECT person, UNNEST(codes) AS c FROM visits) AS t WHERE c = 'I10'",
+    "SELECT COUNT(*) FROM (SELECT person, COUNT(*) AS n FROM visits, UNNEST(codes) AS c GROUP BY person) t WHERE n > 5",
+    "SELECT COUNT(*) FROM kinds AS k JOIN visits AS v ON v.codes[1] = k.words[1], UNNEST(k.words) AS w",
+    "SELECT COUNT(*) FROM visits v JOIN kinds k ON v.data ->> 't' = COALESCE(k.shape ->> 't', 'x') AND k.kind = 'old'",
+    "SELECT data ->> 't', COUNT(*) FROM visits GROUP BY 1",
+    "SELECT kind, words[1], words[1:1], 'I10' = ANY (words), CARDINALITY(words), shape ->> 1, shape -> 'a' ->> 0, "
+    "shape #>> '{a,1,b}', json_typeof(shape) FROM kinds",
+    "SELECT COUNT(*) FROM visits v JOIN (SELECT (ARRAY_AGG(kind ORDER BY kind))[1] FROM kinds) t (k) ON k < codes[1]",
+    "SELECT COUNT(*) FROM visits JOIN (SELECT ARRAY_AGG(words[1]) FROM kinds) t (k) ON codes[1] = ANY (k)",
+    "SELECT COUNT(*) FROM visits, (SELECT ARRAY_AGG(LENGTH(kind)) AS k FROM kinds) AS t, UNNEST(k) AS u WHERE u = day",
+    "SELECT COUNT(*) FROM visits JOIN (SELECT JSON_AGG(words[1] ORDER BY kind) FROM kinds) t (k) ON codes[1] = k ->> 2",
+    "SELECT kind, w FROM kinds, UNNEST(words) AS w",
+    "SELECT kind, w FROM kinds LEFT JOIN LATERAL UNNEST(words) AS w ON TRUE",
+    "SELECT kind, UNNEST(words) FROM kinds",
+    "SELECT w FROM UNNEST(STRING_TO_ARRAY('a,b', ',')) AS w",
+    "SELECT COUNT(*) FROM (SELECT day, data, ROW_NUMBER() OVER (PARTITION BY person ORDER BY day) AS r FROM visits) t "
+    "WHERE r = 1 AND data ->> 't' = 'x'",
+    "SELECT COUNT(*) FROM (SELECT LAG(codes) OVER (PARTITION BY person ORDER BY day) FROM visits) t (c), UNNEST(c) u",
+    "SELECT COUNT(*) FROM (SELECT data FROM visits UNION ALL SELECT CASE WHEN day > 9 THEN data END FROM visits) AS t "
+    "WHERE data ->> 't' = 'x'",
+)
+
+
+TO_JSONB = "ALTER TABLE visits ALTER COLUMN data TYPE jsonb"
+POISON = (
+    # More brackets than the stack might hold, characters that no text has, numbers that are no numeric, scalars
+    *(
+        f"'{text}'"
+        for text in ('{"t": "\\u0000"}', '{"t": "\\ud83d"}', '{"t": 1e99999}', '{"t": 9' + 400 * "9" + "}", "1e5000")
+    ),
+    *(
+        "repeat('[', 3000) || repeat(']', 3000)",
+        "repeat('[{\"a\":', 900) || '1' || repeat('}]', 900)",
+        "'null'",
+        "'-0.0'",
+    ),
+    "'{\"t\": \"' || repeat('x', 2000000) || '\"}'",
+)
+ARRAYS = (
+    ("codes", "CAST('[2147483644:2147483646]={a,b,I10}' AS text[])"),
+    ("codes", "CAST('{{I10,b},{c,NULL}}' AS text[])"),
+    ("codes", "array_fill(CAST(NULL AS text), ARRAY[100000])"),
+    ("codes", "ARRAY[repeat('x', 1000000)]"),
+    ("costs", "ARRAY[CAST('NaN' AS numeric), NULL]"),
+    (
+        "seen",
+        "ARRAY[TIMESTAMPTZ 'infinity', TIMESTAMPTZ '4000-01-01 00:00:00+00 BC', TIMESTAMPTZ '20000-01-01 00:00:00+00']",
+    ),
+    ("line", "repeat(',', 100000)"),
+)
+
+
+@pytest.fixture(scope="module")
+def truth(postgres_server: Server) -> Iterator[Connection]:
+    temporary = (statement.replace("CREATE", "CREATE TEMPORARY") for statement in TABLES)
+    with postgres_server.connect() as connection:
+        for statement in ("SET TimeZone = 'UTC'", *temporary, KINDS, VISITS):
+            connection.execute(statement.encode())
+        yield connection
+
+
+@contextmanager
+def opened(host: Host, folder: Path, *statements: str) -> Iterator[Session]:
+    """A session of an engine over the tables, in which statements were run, without noise."""
+    with host.make(*TABLES, *statements) as url:
+        path = folder / "nested.toml"
+        path.write_text(POLICY.format(url=url), encoding="utf-8")
+        with silent_engine(path, folder) as engine:
+            yield Session(engine, "ana")
+
+
+def rows(session: Session, sql: str) -> list[tuple[Any, ...]]:
+    (statement,) = session.parse(sql)
+    return list(session.execute(statement).rows)
+
+
+def expected(truth: Connection, sql: str) -> list[tuple[Any, ...]]:
+    return truth.execute(sql.encode()).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("duckdb", ()), ("parquet", ()), ("postgresql", ()), ("postgresql", (TO_JSONB,))]
+)
+def test_as_in_postgresql(
+    hosts: Mapping[str, Host], truth: Connection, tmp_path: Path, name: str, changes: tuple[str, ...]
+) -> None:
+    counted = [f"SELECT COUNT(*) FROM visits WHERE {condition}" for condition in COUNTED]
+    with opened(hosts[name], tmp_path, KINDS, VISITS, *changes) as session:
+        for sql in (*counted, *QUERIES):
+            found, known = rows(session, sql), expected(truth, sql)
+            assert sorted(map(repr, found)) == sorted(map(repr, known)), sql
+        assert [sql for sql in counted if not 0 < expected(truth, sql)[0][0] < 35] == []
+
+
+def test_no_value_raises_an_error(hosts: Mapping[str, Host], tmp_path: Path) -> None:
+    """What PostgreSQL would raise an error for is NULL, and does not hinder the values of other rows."""
+    poison = [f"INSERT INTO visits (person, day, data) VALUES (1, 1, CAST({text} AS json))" for text in POISON]
+    poison += [f"INSERT INTO visits (person, day, {column}) VALUES (1, 1, {text})" for column, text in ARRAYS]
+    with opened(hosts["postgresql"], tmp_path, KINDS, VISITS, *poison) as session:
+        for sql in (*(f"SELECT COUNT(*) FROM visits WHERE {each}" for each in COUNTED), *QUERIES):
+            rows(session, sql)
+        read = "SELECT COUNT(data), COUNT(*) FROM visits WHERE day = 1 AND person = 1"
+        assert rows(session, read) == [(3, 1 + len(poison))]  # of poison: null and -0.0
+
+
+def test_what_duckdb_holds_as_json_raises_no_error(hosts: Mapping[str, Host], tmp_path: Path) -> None:
+    texts = ('{"t": 1e999}', '{"t": "' + 1000 * "x" + '"}', 2000 * "[" + 2000 * "]", "null", "-0.0", '"text"')
+    poison = [f"INSERT INTO visits (person, day, data) VALUES (1, 1, '{text}')" for text in texts]
+    poison.append(
+        "INSERT INTO visits (person, day, codes, line) SELECT 1, 1, list_resize([NULL], 100000), repeat(',', 100000)"
+    )
+    with opened(hosts["duckdb"], tmp_path, KINDS, VISITS, *poison) as session:
+        for sql in (*(f"SELECT COUNT(*) FROM visits WHERE {each}" for each in COUNTED), *QUERIES):
+            rows(session, sql)
+
+
+LONG_ARRAY = {
+    "postgresql": "ARRAY(SELECT 'c' || i FROM generate_series(1, 1500) AS s(i))",
+    "duckdb": "list_transform(range(1, 1501), lambda i: 'c' || i)",
+}
+"""An array of 1,500 texts, in the engine's own words."""
+
+
+@pytest.mark.parametrize("name", LONG_ARRAY)
+def test_bounds_are_those_of_the_rows_after_unnest(hosts: Mapping[str, Host], tmp_path: Path, name: str) -> None:
+    """Each unit has one row of 1,500 elements: 1,000 of them are read, and 40 of these count."""
+    filled = f"INSERT INTO visits (person, codes) SELECT p, {LONG_ARRAY[name]} FROM generate_series(1, 2) AS s(p)"
+    with opened(hosts[name], tmp_path, filled) as session:
+        assert rows(session, "SELECT COUNT(*) FROM visits, UNNEST(codes) AS c") == [(80,)]
+        assert rows(session, "SELECT COUNT(*) FROM visits WHERE CARDINALITY(codes) = 1000") == [(2,)]
+        assert len(rows(session, "SELECT c, COUNT(*) FROM visits, UNNEST(codes) AS c GROUP BY c")) <= 80
+
+
+@pytest.mark.parametrize("name", ["duckdb", "postgresql"])
+def test_elements_of_several_dimensions_follow_each_other(hosts: Mapping[str, Host], tmp_path: Path, name: str) -> None:
+    nested = "ALTER TABLE visits ALTER COLUMN marks TYPE integer[][]"
+    filled = "INSERT INTO visits (person, marks) VALUES (1, ARRAY[ARRAY[1, 2], ARRAY[3, NULL]])"
+    with opened(hosts[name], tmp_path, nested, filled) as session:
+        assert rows(session, "SELECT COUNT(*), COUNT(m) FROM visits, UNNEST(marks) AS m") == [(4, 3)]
+        assert rows(session, "SELECT COUNT(*) FROM visits WHERE 3 = ANY (marks) AND marks[3] = 3") == [(1,)]
+
+
+@pytest.mark.parametrize("column", ["data", "codes"])
+def test_rows_that_differ_in_nested_values_alone_have_an_order(host: Host, tmp_path: Path, column: str) -> None:
+    """Else the physical order of one unit's rows would decide which of them counts."""
+    values = {"data": ('\'{"t": "x"}\'', '\'{"t": "y"}\''), "codes": ("ARRAY['x']", "ARRAY['y']")}[column]
+    read = {"data": "data ->> 't' = 'x'", "codes": "codes[1] = 'x'"}[column]
+    first = f"SELECT {column}, ROW_NUMBER() OVER (PARTITION BY person ORDER BY day) AS r FROM visits"
+    found = []
+    for order in (values, values[::-1]):
+        inserted = [
+            f"INSERT INTO visits (person, day, {column}) SELECT p, 1, {value} FROM generate_series(1, 20) AS s(p)"
+            for value in order
+        ]
+        with opened(host, tmp_path, *inserted) as session:
+            found.append(rows(session, f"SELECT COUNT(*) FROM ({first}) AS t WHERE r = 1 AND {read}"))
+    assert found[0] == found[1] and found[0][0][0] in (0, 20)
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "says"),
+    [
+        ("SELECT data ->> ('a' || 'b') FROM kinds", UndefinedColumn, "data"),
+        ("SELECT shape ->> ('a' || 'b') FROM kinds", UnsupportedQuery, "must be a constant"),
+        ("SELECT shape ->> 'a' || 'b' FROM kinds", UnsupportedQuery, "parentheses"),
+        ("SELECT shape ->> 'a\"b' FROM kinds", UnsupportedQuery, "keys with"),
+        ("SELECT shape #>> 'a' FROM kinds", InvalidText, "malformed path"),
+        ("SELECT shape #>> kind FROM kinds", UnsupportedQuery, "a path into JSON must be a constant"),
+        ("SELECT json_extract_path(shape, kind) FROM kinds", UnsupportedQuery, "must be a constant"),
+        ("SELECT json_extract_path(shape, NULL) FROM kinds", UnsupportedQuery, "must be a constant"),
+        ("SELECT shape @> '{}' FROM kinds", UndefinedFunction, "does not exist"),
+        ("SELECT kind OPERATOR(@>) '{}' FROM kinds", UnsupportedQuery, "operator @> is not supported"),
+        ("SELECT kind -> 'a' FROM kinds", DatatypeMismatch, "this must be json, not text"),
+        ("SELECT words[3000000000] FROM kinds", InvalidParameter, "integer out of range"),
+        ("SELECT words[-3000000000:] FROM kinds", InvalidParameter, "integer out of range"),
+        ("SELECT words[kind] FROM kinds", UnsupportedQuery, "a subscript must be a whole number"),
+        ("SELECT shape[0] FROM kinds", UnsupportedQuery, "a subscript must be a whole number"),
+        ("SELECT CARDINALITY(kind) FROM kinds", UndefinedFunction, "does not exist"),
+        ("SELECT ARRAY_LENGTH(words, 2) FROM kinds", InvalidParameter, "from 1 to 1"),
+        ("SELECT STRING_TO_ARRAY(kind, '') FROM kinds", UnsupportedQuery, "a separator that is not empty"),
+        ("SELECT 1.5 = ANY (words) FROM kinds", DatatypeMismatch, "cannot be"),
+        ("SELECT 1 < ANY (words) FROM kinds", UnsupportedQuery, "UNNEST the array in FROM"),
+        ("SELECT 1 FROM kinds, UNNEST(kind) AS u", UnsupportedQuery, "UNNEST takes one array"),
+        ("SELECT 1 FROM kinds, UNNEST(words, words) AS u", UnsupportedQuery, "UNNEST takes one array"),
+        ("SELECT 1 FROM kinds RIGHT JOIN UNNEST(words) AS u ON TRUE", UnsupportedQuery, "LATERAL is only supported"),
+        ("SELECT COUNT(*) FROM visits WHERE 1.5 = ANY (costs)", DatatypeMismatch, "cannot be looked for"),
+        ("SELECT CONCAT(data) FROM visits LIMIT 0", DatatypeMismatch, "cannot cast"),
+        ("SELECT data::text FROM visits LIMIT 0", DatatypeMismatch, "cannot cast"),
+        ("SELECT codes::text FROM visits LIMIT 0", DatatypeMismatch, "cannot cast"),
+        ("SELECT COUNT(DISTINCT data) FROM visits", DatatypeMismatch, "cannot be counted as distinct"),
+        (
+            "SELECT COUNT(*) FROM visits WHERE JSON_BUILD_OBJECT('a', day) ->> 'a' = '1'",
+            UnsupportedQuery,
+            "JSON is not",
+        ),
+    ],
+)
+def test_refused(hosts: Mapping[str, Host], tmp_path: Path, sql: str, error: type[Error], says: str) -> None:
+    with opened(hosts["duckdb"], tmp_path) as session, pytest.raises(error) as raised:
+        rows(session, sql)
+    assert says in f"{raised.value} {raised.value.hint}"
