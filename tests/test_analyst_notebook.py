@@ -99,6 +99,14 @@ def form(cell: Any) -> list[tuple[str, list[str]]]:
     return [(output.output_type, sorted(output.get("data", ()))) for output in cell.outputs]
 
 
+def sentences(cell: Any) -> list[str]:
+    """What a cell says, without numbers and tables, and without what depends on the noise."""
+    texts = ["\n".join(part) for each in cell.outputs if (part := each.get("traceback"))]
+    texts += [each.get("text") or each.get("data", {}).get("text/plain", "") for each in cell.outputs]
+    lines = (line for text in texts for line in text.splitlines() if "|" not in line and "-+-" not in line)
+    return [re.sub(r"-?\d[\d,.]*", "0", re.sub(r" \w+ is worse than [^;]*;", "", line)) for line in lines]
+
+
 def queries(notebook: Any) -> dict[str, str]:
     """The SQL behind each variable."""
     heads = ((re.match(r"%%dpsql --name (\w+).*\n", cell.source), cell.source) for cell in code(notebook))
@@ -116,6 +124,7 @@ def test_every_cell_ran_and_gave_what_the_page_shows(run: Run) -> None:
     assert [cell.execution_count for cell in code(page())] == list(range(1, len(cells) + 1))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert [form(cell) for cell in cells] == [form(cell) for cell in code(page())]
+    assert [sentences(cell) for cell in cells] == [sentences(cell) for cell in code(page())]
 
 
 def test_the_page_is_small_and_says_nothing_of_the_machine_it_was_made_on(run: Run) -> None:

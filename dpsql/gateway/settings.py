@@ -8,11 +8,13 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import SYSTEM_TABLES
 from dpsql.errors import InvalidParameter, UndefinedObject
 from dpsql.gateway.setting_values import (
     boolean,
@@ -343,7 +345,7 @@ class Settings:
     def _spelling(self, name: str) -> str:
         known = _SPELLINGS.get(name.lower())
         if known is None:
-            raise UndefinedObject(f'unrecognized configuration parameter "{name}"', hint="Write: SHOW ALL")
+            raise UndefinedObject(f'unrecognized configuration parameter "{name}"', hint=_hint(name.lower()))
         return known
 
     def _default(self, name: str) -> str:
@@ -397,3 +399,14 @@ class Settings:
                 "dpsql.delta must be 0, or between 1e-30 and 0.001", hint="Write: SET dpsql.delta = 1e-9"
             )
         return exact_text(delta)
+
+
+def _hint(name: str) -> str:
+    """The hint for a name that is no setting."""
+    if name in ("tables", "columns"):
+        return "Write: SELECT * FROM dpsql.columns"
+    if name.startswith("dpsql.") and name.removeprefix("dpsql.") in SYSTEM_TABLES:
+        return f"It is a relation. Write: SELECT * FROM {name}"  # noqa: S608  # a name of ours
+    names = {spelling.lower().removeprefix("dpsql."): spelling for spelling in _SPELLINGS.values()}
+    close = get_close_matches(name.removeprefix("dpsql."), names, n=1, cutoff=0.85)
+    return f'Perhaps you mean "{names[close[0]]}". Write: SHOW {names[close[0]]}' if close else "Write: SHOW ALL"

@@ -196,7 +196,7 @@ def _window(node: Node) -> RenewalWindow:
         return RenewalWindow(None)
     found = re.fullmatch(r"([1-9][0-9]{0,3}) days?", text)
     if found is None or int(found[1]) > MAX_WINDOW_DAYS:
-        what = f'{quoted(text)} must be "N days" (up to {MAX_WINDOW_DAYS}) nor "calendar month"'
+        what = f'{quoted(text)} must be "N days" (up to {MAX_WINDOW_DAYS}) or "calendar month"'
         raise node.wrong(what, 'write: window = "30 days"')
     return RenewalWindow(int(found[1]))
 

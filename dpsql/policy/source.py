@@ -110,7 +110,9 @@ def _syntax_error(path: Path, text: str, message: str) -> InvalidPolicy:
     column = f", column {at[2]}" if at else ", at the end of the file"
     return InvalidPolicy(
         f"{path}:{line}: not valid TOML{column}: {_printable(what)}",
-        hint='a line is  key = value , texts in quotes: name = "clinic"',
+        hint="this is written twice: keep one of both"
+        if what.startswith(("Cannot overwrite", "Cannot declare"))
+        else 'a line is  key = value , texts in quotes: name = "clinic"',
     )
 
 

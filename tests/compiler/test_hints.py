@@ -103,7 +103,7 @@ def test_what_a_hint_says_to_write_works(case: Case, engine: Engine) -> None:
         ),
         (
             "SELECT sex, COUNT(*) FROM patients GROUP BY sex HAVING age > 5",
-            "SELECT sex, COUNT(*) FROM patients GROUP BY sex",
+            "SELECT sex, COUNT(*) FROM patients WHERE age > 5 GROUP BY sex",
         ),
         (
             "SELECT sex, pg_sleep(1), COUNT(*) FROM patients GROUP BY sex",

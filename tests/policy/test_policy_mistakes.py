@@ -145,7 +145,7 @@ TOP = [
     Mistake("version = 1\n", "", "", "version is missing", "version = 1"),
     Mistake("version = 1", "version = 1\nroels = 2", "roels", "unknown key", 'did you mean "roles"?', at="roels"),
     Mistake("version = 1", "version = 1\nxyz = 2", "xyz", "unknown key", "one of: dataset, groups, roles", at="xyz"),
-    Mistake("version = 1", "version = 1\nversion = 1 # here", "", "not valid TOML, column 12", "key = value"),
+    Mistake("version = 1", "version = 1\nversion = 1 # here", "", "not valid TOML, column 12", "keep one of both"),
     Mistake("version = 1", "version 1", "", "not valid TOML, column 9", "key = value"),
 ]
 DATASET = [

@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import HANG_SECONDS
 
-HEAD = "import asyncio, itertools, sqlglot, time; from dpsql.wire.watchdog import Watchdog\n"
+HEAD = "import asyncio, sqlglot, time; from dpsql.wire.watchdog import Watchdog; looks = []\n"
 RUN = """
 async def main():
     watch = asyncio.create_task(Watchdog(lambda: {waiting}, {ended}, {still}, {stuck}).run())
@@ -56,9 +56,10 @@ def test_workers_of_which_none_ends_a_call_end_the_process() -> None:
     assert "most recent call first" in err
 
 
-@pytest.mark.parametrize(("waiting", "ended"), [(0, "lambda: 0"), (3, "itertools.count().__next__")])
+@pytest.mark.parametrize(("waiting", "ended"), [(0, "looks.append(1) or 0"), (3, "looks.append(1) or len(looks)")])
 def test_workers_that_are_idle_or_busy_do_not(waiting: int, ended: str) -> None:
-    program = start("await asyncio.sleep(4.5)", waiting=waiting, ended=ended, stuck=2)
+    looked_for_longer = "while len(looks) < 9: await asyncio.sleep(0.01)"
+    program = start(looked_for_longer, waiting=waiting, ended=f"lambda: {ended}", stuck=2)
     _, err = program.communicate(timeout=HANG_SECONDS)
     assert (program.returncode, err) == (0, "")
 

@@ -40,6 +40,7 @@ from dpsql.compiler.scope.resolve import FromItem, Scope, identifier
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.constant_folding import converted
 from dpsql.compiler.sql.parse import position
+from dpsql.compiler.sql.rewriting import changed
 from dpsql.errors import GroupingError, InvalidParameter, InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import SqlType, parse_type
 
@@ -343,7 +344,14 @@ class GroupBy:
             Error: A typed refusal.
         """
         clauses, group = self.clauses, node.args["group"]
-        refuse_other_arguments(group, "expressions", offset=clauses.offset)
+        refuse_other_arguments(group, "expressions", "all", offset=clauses.offset)
+        if group.args.get("all"):
+            raise UnsupportedQuery(
+                "GROUP BY ALL is not supported",
+                hint="Name the group keys.",
+                position=clauses.at(node),
+                queries=changed(node, lambda select: select.set("group", self._all_keys())),
+            )
         if not group.expressions:
             raise InvalidSyntax(
                 "GROUP BY must be followed by a list", hint="Name the group keys.", position=clauses.at(node)
@@ -356,6 +364,13 @@ class GroupBy:
                 raise LimitExceeded(f"GROUP BY has more than {MAX_SETS} grouping sets", position=clauses.at(node))
         sets = tuple(tuple(dict.fromkeys(key for part in chosen for key in part)) for chosen in product(*alternatives))
         return Grouping(tuple(dict.fromkeys(key for chosen in sets for key in chosen)), sets)
+
+    def _all_keys(self) -> exp.Group | None:
+        """The GROUP BY of all items of the SELECT list that have no aggregate."""
+        known = self._fields()
+        items = zip(self.items, self.outputs, strict=True)
+        keys = [item.node.unalias().copy() for item, output in items if fields_in(output) <= known]
+        return exp.Group(expressions=keys) if keys else None
 
     def _alternatives(self, node: exp.Expr) -> list[Keys]:
         """The grouping sets of one element of GROUP BY."""

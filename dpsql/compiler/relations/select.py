@@ -38,7 +38,7 @@ from dpsql.compiler.relations.joins import plain_column, refuse_unlisted, shows_
 from dpsql.compiler.relations.unit_rows import UnitRows, group_of_one
 from dpsql.compiler.scope.lowering import Aggregates, Lowered, Lowering, refuse_other_arguments
 from dpsql.compiler.scope.resolve import Scope, identifier
-from dpsql.compiler.sql.rewriting import counted, replaced, rounded_keys, with_group_key
+from dpsql.compiler.sql.rewriting import counted, in_where, replaced, rounded_keys, with_group_key
 from dpsql.compiler.values.dependencies import Dependencies
 from dpsql.compiler.values.grids import can_be_key
 from dpsql.errors import (
@@ -178,12 +178,15 @@ class SelectOutput:
         def regroup(expression: Expr, node: exp.Expr) -> Expr:
             regrouped = rewrite_expression(expression, changed.get)
             if fields_in(regrouped) & own:
-                what = f'column "{node.name}"' if isinstance(node, exp.Column) else "a column"
+                columns = list(node.find_all(exp.Column))
+                named = columns[0] if len(columns) == 1 else None
+                what = f'column "{named.name}"' if named is not None else "a column"
+                in_having = isinstance(node, exp.Having)
                 raise GroupingError(
                     f"{what} must appear in the GROUP BY clause or be used in an aggregate function",
-                    hint="Add it to GROUP BY, or aggregate it.",
-                    position=self.clauses.at(node),
-                    queries=with_group_key(node),
+                    hint="WHERE has the conditions on rows." if in_having else "Add it to GROUP BY, or aggregate it.",
+                    position=self.clauses.at(named or node),
+                    queries=in_where(self.node) if in_having else with_group_key(node),
                 )
             return regrouped
 

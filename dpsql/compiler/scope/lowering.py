@@ -18,9 +18,10 @@ from dpsql.compiler.ir.walk import Sizes
 from dpsql.compiler.scope.coercion import Coercion
 from dpsql.compiler.scope.resolve import FromItem, Scope, close_names
 from dpsql.compiler.sql.literals import Parameters, number
+from dpsql.compiler.sql.other_dialects import in_postgres, translated
 from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import WRITTEN
-from dpsql.compiler.sql.rewriting import changed, replaced
+from dpsql.compiler.sql.rewriting import changed, in_having, replaced
 from dpsql.errors import (
     DatatypeMismatch,
     GroupingError,
@@ -118,8 +119,10 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Kwarg: "a named argument",
     exp.Lambda: "a lambda",
     exp.Operator: "this operator",
+    exp.PropertyEQ: "operator :=",
     exp.RespectNulls: "RESPECT NULLS",
     exp.Slice: "an array slice",
+    exp.Star: "* in a function",
     exp.Struct: "a struct",
     exp.Tuple: "a row constructor",
     exp.Unnest: "UNNEST",
@@ -242,7 +245,13 @@ class Lowering:
             GroupingError: Aggregates are not allowed here.
         """
         if self.aggregates is None:
-            raise GroupingError(f"aggregate functions are not allowed {self.clause}", position=self.at(node))
+            moved = in_having(node)
+            raise GroupingError(
+                f"aggregate functions are not allowed {self.clause}",
+                hint="HAVING has the conditions on aggregates." if moved else None,
+                position=self.at(node),
+                queries=moved,
+            )
         return self.aggregates
 
     def inside_aggregate(self) -> "Lowering":
@@ -299,13 +308,14 @@ class Lowering:
         """The error for a node that no method lowers."""
         if isinstance(node, exp.Anonymous | exp.Func) and type(node) not in _CONSTRUCTS:
             name = called(node)
+            form = in_postgres(node)
             # The parser knows an aggregate by its whole name, so it is not misspelt.
             close = () if isinstance(node, exp.AggFunc) else close_names(name, CALLS, 0.8)
             return UndefinedFunction(
                 f"function {name} does not exist or is not supported",
-                hint="Use another function, or leave it out.",
+                hint="Use another function, or leave it out." if form is None else f"PostgreSQL has {form} instead.",
                 position=self.at(node),
-                queries=replaced(node, *(example_call(CALLS[each]) for each in close)),
+                queries=translated(node) if form else replaced(node, *(example_call(CALLS[each]) for each in close)),
             )
         what = _CONSTRUCTS.get(type(node), node.key.upper())
         return UnsupportedQuery(f"{what} is not supported", position=self.at(node))

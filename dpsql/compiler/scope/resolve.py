@@ -15,10 +15,12 @@ from sqlglot import exp
 from dpsql.compiler.ir.nodes import Column, Field, Protected, Status
 from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
-from dpsql.compiler.sql.rewriting import replaced
+from dpsql.compiler.sql.rewriting import replaced, with_expression, with_texts
 from dpsql.errors import AmbiguousColumn, UndefinedColumn, UndefinedTable
 
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")
+_OF_TEXTS = (exp.EQ, exp.NEQ, exp.In, exp.Like, exp.ILike)
+"""Conditions in which a name that does not exist is likely a text."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,17 @@ class Scope:
                 queries=replaced(node, *(f"{quoted(source.alias)}.{quoted(name)}" for source in having)),
             )
         known = [column for source in sources for column, _ in source.columns]
+        hint, queries = _hint(name, known, "Columns"), with_expression(node)
+        if queries:
+            hint = "Names of the SELECT list are known in GROUP BY and ORDER BY only. Repeat the expression."
+        elif close := close_names(name, known):
+            queries = replaced(node.this, *map(quoted, close), everywhere=True)
+        elif not qualified and isinstance(node.parent, _OF_TEXTS) and node.arg_key != "this":
+            text = print_sql(exp.Literal.string(node.name))
+            hint = " ".join(part for part in (hint, f"String constants have single quotes: {text}.") if part)
+            queries = with_texts(node, known)
         raise UndefinedColumn(
-            f'column "{name}" does not exist',
-            hint=_hint(name, known, "Columns"),
-            position=position(node, self.offset),
-            queries=replaced(node.this, *map(quoted, close_names(name, known)), everywhere=True),
+            f'column "{name}" does not exist', hint=hint, position=position(node, self.offset), queries=queries
         )
 
     def star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:

@@ -219,6 +219,7 @@ def close(words: Words) -> CloseStatement:
 
 
 _EXAMPLE = "COPY (SELECT * FROM dpsql.columns) TO STDOUT WITH (FORMAT csv, HEADER)"
+_LISTED = "This lists the tables and columns. Write: SELECT * FROM dpsql.columns"
 _HINT = f"Write: {_EXAMPLE}"
 _ON, _OFF = ("TRUE", "ON", "1"), ("FALSE", "OFF", "0")
 
@@ -473,10 +474,10 @@ def _name(upper: list[str], words: list[str], at: int, text: str) -> str:
     if tuple(rest) in special:
         return special[tuple(rest)]
     name = "".join(words[at:]).lower()
-    if not name or not name.replace(".", "").replace("_", "").isalnum():
-        raise InvalidSyntax(
-            f"{upper[0]} must be followed by one name", hint="Write: SHOW dpsql.epsilon", position=len(text)
-        )
+    several = any(word != "." for word in rest[1::2])
+    if several or not name.replace(".", "").replace("_", "").isalnum():
+        hint = _LISTED if several and upper[0] == "SHOW" else "Write: SHOW dpsql.epsilon"
+        raise InvalidSyntax(f"{upper[0]} must be followed by one name", hint=hint, position=len(text))
     return name
 
 

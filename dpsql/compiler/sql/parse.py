@@ -8,6 +8,7 @@ Rule 2: the first word determines the kind of statement; unknown ones are refuse
 Rule 3: JOIN without ON or USING, and LIMIT with two numbers, are refused, as in PostgreSQL; the parser reads both.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -163,6 +164,17 @@ PARSER_SECONDS = 1.0
 """Processor time of a trial."""
 
 _COLUMNS = "This lists the tables and columns. Write: SELECT * FROM dpsql.columns"
+_PLAN = "Leave ANALYZE out: a query is not run to explain it. Write: EXPLAIN SELECT * FROM dpsql.columns"
+_NOT_STORED = (
+    "Results are not stored. Name the query in WITH. Write: WITH t AS (SELECT * FROM dpsql.columns) SELECT * FROM t"
+)
+_BEFORE_NAMES = frozenset({"SELECT", "FROM", "WHERE", "BY", "AND", "OR", "(", "."})
+"""Behind these, a bracket does not belong to an array."""
+_FOREIGN_NAME = re.compile(r"`([^`]*)`|(?<=[\s(.])\[(\w+)\]")
+"""A name as MySQL or SQL Server quotes it."""
+_QUOTED = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|(?P<opened>'|"|/\*|\$\w*\$)""", re.DOTALL
+)
 _WHOLE = "SELECT * FROM "
 """What TABLE stands for."""
 _STATEMENTS = frozenset(
@@ -299,6 +311,15 @@ def _check_words(statement: QueryStatement, tokens: Sequence[Token]) -> None:
                 queries=(sql[: token.start] + sql[token.end + 1 :],),
             )
         kinds = tuple(each.token_type for each in following)
+        is_bracket = token.text == "[" and kinds[1:2] == (TokenType.R_BRACKET,)
+        if token.text == "`" or (is_bracket and tokens[place - 1].text.upper() in _BEFORE_NAMES):
+            name = sql[token.start + 1 : following[0].end + 1] if following else ""
+            raise InvalidSyntax(
+                f'syntax error at or near "{token.text}"',
+                hint=f'PostgreSQL quotes names as in "{name}".',
+                position=statement.offset + token.start + 1,
+                queries=(_FOREIGN_NAME.sub(r'"\1\2"', sql),),
+            )
         if token.token_type != TokenType.SELECT or not following or following[0].text.upper() != "TOP":
             continue
         bracket = kinds[1:4] == (TokenType.L_PAREN, TokenType.NUMBER, TokenType.R_PAREN)
@@ -359,10 +380,15 @@ def tokenize(sql: str) -> Sequence[Token]:
     try:
         tokens = tokens_of(sql)
     except (TokenError, ValueError):
-        raise InvalidSyntax("a quoted string, identifier or comment is not closed") from None
+        raise InvalidSyntax("a quoted string, identifier or comment is not closed", position=_opened(sql)) from None
     if len(tokens) > MAX_TOKENS:
         raise LimitExceeded(f"the text has more than {MAX_TOKENS:,} tokens")
     return tokens
+
+
+def _opened(sql: str) -> int | None:
+    """The position of the first quote or comment that is not closed; None if another part of the text is wrong."""
+    return next((found.start() + 1 for found in _QUOTED.finditer(sql) if found.lastgroup == "opened"), None)
 
 
 def _depth(tree: exp.Expr) -> int:
@@ -408,7 +434,7 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
         raise InvalidSyntax(f'syntax error at or near "{words[0]}"', position=start + 1)
     raise UnsupportedQuery(
         f"{first} is not supported: dpsql is read-only",
-        hint=_COLUMNS,
+        hint=_NOT_STORED if first == "CREATE" and "AS" in map(str.upper, words) else _COLUMNS,
         position=start + 1,
     )
 
@@ -422,7 +448,7 @@ def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement | Wor
     if words[at : at + 1] == [] or words[at] not in QUERY_WORDS:
         raise UnsupportedQuery(
             "EXPLAIN must be followed by a query, without ANALYZE",
-            hint="Write: EXPLAIN SELECT * FROM dpsql.columns",
+            hint=_PLAN if words[at : at + 1] == ["ANALYZE"] else "Write: EXPLAIN SELECT * FROM dpsql.columns",
             position=tokens[0].start + 1,
         )
     inner = sql[tokens[at].start : tokens[-1].end + 1]

@@ -3,7 +3,7 @@
 Rule: each text is a copy of the whole query, so there are few of them, and none for a large query.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
 from sqlglot import exp
@@ -193,6 +193,59 @@ def with_group_key(node: exp.Expr) -> tuple[str, ...]:
     keys = select.args["group"].expressions if select.args.get("group") is not None else []
     group = exp.Group(expressions=[key.copy() for key in (*keys, node)])
     return changed(select, lambda copy: copy.set("group", group))
+
+
+def in_having(node: exp.Expr) -> tuple[str, ...]:
+    """The query with a condition on an aggregate in HAVING; none where it is not in WHERE."""
+    where = node.find_ancestor(exp.Where, exp.Select)
+    if not isinstance(where, exp.Where) or not isinstance(where.parent, exp.Select):
+        return ()
+
+    def move(select: exp.Expr) -> None:
+        condition, having = select.args["where"].this, select.args.get("having")
+        parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+        moved = [part for part in parts if any(each == node for each in part.walk())]
+        rest = [part for part in parts if part not in moved]
+        select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
+        select.set("having", exp.Having(this=exp.and_(*([having.this] if having else []), *moved)))
+
+    return changed(where.parent, move)
+
+
+def in_where(node: exp.Select) -> tuple[str, ...]:
+    """The query with the condition of HAVING in WHERE; none where it is on an aggregate."""
+    if node.args["having"].find(exp.AggFunc) is not None:
+        return ()
+
+    def move(select: exp.Expr) -> None:
+        where, having = select.args.get("where"), select.args["having"].pop()
+        select.set("where", exp.Where(this=exp.and_(*([where.this] if where else []), having.this)))
+
+    return changed(node, move)
+
+
+def with_expression(node: exp.Column) -> tuple[str, ...]:
+    """The query with an item of the SELECT list in the place of its name; none if no item has that name."""
+    select = node.find_ancestor(exp.Select)
+    items = select.expressions if select is not None and node.args.get("table") is None else []
+    named = (item.this for item in items if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower())
+    meant = next(named, None)
+    if meant is None or meant.find(exp.Column) == node:
+        return ()
+    text = print_sql(exp.Paren(this=meant.copy()) if isinstance(meant, exp.Binary) else meant)
+    return replaced(node, text, everywhere=True)
+
+
+def with_texts(node: exp.Column, columns: Collection[str]) -> tuple[str, ...]:
+    """The query with a text in the place of a name, and of all quoted names that no column has."""
+
+    def write(copy: exp.Expr) -> None:
+        for each in list(copy.root().find_all(exp.Column)):
+            is_unknown = each.this.args.get("quoted") and not each.table and each.name not in columns
+            if each is copy or is_unknown:
+                each.replace(exp.Literal.string(each.name))
+
+    return changed(node, write)
 
 
 def linked(node: exp.Expr, key: str) -> tuple[str, ...]:
