@@ -71,7 +71,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
     dpsql, empty = tmp_path / "own" / "bin" / "dpsql", tmp_path / "empty"
     empty.mkdir()
     assert run(empty, dpsql, "--version").startswith("dpsql, version ")
-    assert "inventing 50 patients" in run(empty, dpsql, "demo", "--no-serve", "--patients", "50")
+    assert "generating 50 patients" in run(empty, dpsql, "demo", "--no-serve", "--patients", "50")
     counted = run(
         empty,
         *(dpsql, "query", "demo/clinic.toml", "SELECT COUNT(*) AS n FROM patients", "--format", "csv"),

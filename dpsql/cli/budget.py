@@ -42,7 +42,7 @@ def budget() -> None:
 
 @budget.command()
 @click.option("--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budgets.")
-@click.option("--user", metavar="NAME", help="This user's alone.")
+@click.option("--user", metavar="NAME", help="Only this user's.")
 @click.option("--user-group", metavar="NAME", help="Only the shared budget of this group of users.")
 @click.option(
     "--group", metavar="K", type=click.IntRange(1, 10**6), help="Also show the guarantee for K units together."
@@ -65,7 +65,7 @@ def show(
     data owner only, never to users.
 
     --compare reports what the same queries would amount to under other analyses, and --plot draws it for the budget
-    shown last: all users together, or the one named. No report gates anything.
+    shown last: all users together, or the one named. These reports limit no query.
 
     Example:
       dpsql budget show --policy clinic.toml --group 4
@@ -155,7 +155,7 @@ def _with(epsilon: Fraction, delta: Fraction, status: BudgetStatus) -> list[str 
 
 
 @budget.command()
-@click.option("--user", metavar="NAME", help="This user's alone.")
+@click.option("--user", metavar="NAME", help="Only this user's.")
 @finding_ledger
 def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
     """List the charges with their queries, and what the owner changed with the reasons, oldest first.

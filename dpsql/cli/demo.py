@@ -167,7 +167,7 @@ _CLINICS: Final = {"duckdb": _clinic_in_file, "postgres": _clinic_in_server, "sp
 
 @contextmanager
 def _progress(patients: int) -> Iterator[Callable[[float], None]]:
-    with click.progressbar(length=_STEPS, label=f"inventing {patients:,} patients") as bar:
+    with click.progressbar(length=_STEPS, label=f"generating {patients:,} patients") as bar:
         yield lambda share: bar.update(round(share * _STEPS) - bar.pos)
 
 

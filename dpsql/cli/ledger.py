@@ -102,8 +102,8 @@ def export(format: str, ledger: str | None, policy: Path | None) -> None:
 def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
     """Show the ledger's time and this machine's; with --reason, have the ledger believe the machine's clock.
 
-    A clock more than 31 days ahead of the last record is not trusted: no budget renews until it is confirmed. See to
-    it that the clock is right first: the ledger's time never goes back.
+    A clock more than 31 days ahead of the last record is not trusted: no budget renews until it is confirmed. Make sure
+    that the clock is right first: the ledger's time never goes back.
 
     Example:
       dpsql ledger clock --policy clinic.toml

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 @ledger_option
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def profile(policy: Path, epsilon: str, ledger: str | None, format: str) -> None:
-    """Make a profile: the numbers of rows of people, from which the bounds of queries are chosen.
+    """Make a profile, from which the bounds of queries are chosen.
 
-    The rows of each person are numbered, in total and in each group of each public key. The noisy numbers of rows by
-    number are charged to the cap over all users, and to no user, even if the command fails later. The ledger keeps
-    the profile for this data_version. A gateway reads it when it starts. For each query it then chooses the bounds,
-    none wider than the policy's, with the smallest expected error from bias and noise.
+    A profile tells how many rows people have, in total and in each group of each public key. It has noise, and is
+    charged to the cap over all users, and to no user, even if the command fails later. The ledger keeps it for this
+    data_version. A gateway reads it when it starts. For each query it then chooses the bounds with the smallest
+    expected error from bias and noise. No bound is wider than the policy's.
 
     The budgets of users then hold beyond the policy and its profiles; dpsql budget show prints the sum.
 

@@ -43,7 +43,7 @@ def content(directory: Path) -> dict[str, bytes]:
 def test_the_demo_is_made_and_kept(run: Run, tmp_path: Path) -> None:
     directory = tmp_path / "a" / "demo"
     made = run("demo", "--dir", directory, "--patients", 50, "--no-serve")
-    assert "inventing 50 patients" in made.stdout
+    assert "generating 50 patients" in made.stdout
     assert {path.name for path in directory.iterdir()} >= FILES
     assert stat.S_IMODE((directory / "credentials.txt").stat().st_mode) == 0o600
     lines = (directory / "credentials.txt").read_text().splitlines()
@@ -119,7 +119,7 @@ def test_psql_answers_what_the_demo_proposes(start: Start, engine: str, director
 
 def test_a_clinic_in_postgres_is_made_and_kept(run: Run, directory: Path) -> None:
     made = run("demo", "--dir", directory, "--patients", 50, "--no-serve", "--engine", "postgres")
-    assert "inventing 50 patients" in made.stdout
+    assert "generating 50 patients" in made.stdout
     assert f"dpsql demo --engine postgres --dir {directory}" in made.stdout
     assert {path.name for path in directory.iterdir()} == {
         *("clinic-postgres.toml", "credentials.txt", "ledger.sqlite", "postgres"),

@@ -54,14 +54,15 @@ _CODE: Final = re.compile("%(.?)")
 
 
 def in_postgres(node: exp.Expr) -> str | None:
-    """Return PostgreSQL's form of a call of another engine; None if it is not listed."""
-    form = _form(node)
-    return None if form is None else print_sql(_translated(node.copy()))
+    """Return PostgreSQL's form of a call of another engine; None if it is not listed, or the query is large."""
+    if _form(node) is None or not is_small(node.root()):
+        return None
+    return print_sql(_translated(node.copy()))
 
 
 def translated(node: exp.Expr) -> tuple[str, ...]:
-    """Return the whole query with PostgreSQL's forms of such calls: one text, or none if the query is large."""
-    return (print_sql(_translated(node.root().copy())),) if is_small(node.root()) else ()
+    """Return the whole query of such a call with PostgreSQL's forms of all of them."""
+    return (print_sql(_translated(node.root().copy())),)
 
 
 def _translated(tree: exp.Expr) -> exp.Expr:
