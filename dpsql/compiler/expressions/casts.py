@@ -80,7 +80,7 @@ def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, tuple[int, ...
         target = SqlType.ARRAY
     if target in (SqlType.ARRAY, SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
         raise UnsupportedQuery(
-            f"CAST to {name} is not supported",
+            f"CAST to {written.args.get('kind') or name} is not supported",
             hint="Use numeric or text." if name == "money" else None,
             position=lowering.at(node),
             queries=replaced(written, "numeric(20, 2)") if name == "money" else (),

@@ -94,7 +94,7 @@ class SelectOutput:
             above = self._aggregate(
                 GroupBy(clauses, self.scope, self.items, above.outputs).read(node), aggregates, above
             )
-        elif aggregates.calls or condition is not None:
+        elif aggregates.calls or condition is not None or any(map(_marks, above.expressions())):
             above = self._aggregate(Grouping((), ((),)), aggregates, above)
         elif isinstance(self.status, Protected) and distinct:
             above = self._over_windows(self.status, above)

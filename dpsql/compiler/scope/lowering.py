@@ -118,6 +118,7 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.JSONExtractScalar: "operator ->>",
     exp.Kwarg: "a named argument",
     exp.Lambda: "a lambda",
+    exp.MatchAgainst: "operator @@",
     exp.Operator: "this operator",
     exp.PropertyEQ: "operator :=",
     exp.RespectNulls: "RESPECT NULLS",
@@ -306,7 +307,8 @@ class Lowering:
 
     def refusal(self, node: exp.Expr) -> Exception:
         """The error for a node that no method lowers."""
-        if isinstance(node, exp.Anonymous | exp.Func) and type(node) not in _CONSTRUCTS:
+        is_operator = isinstance(node, exp.Binary) and WRITTEN not in node.meta
+        if isinstance(node, exp.Anonymous | exp.Func) and type(node) not in _CONSTRUCTS and not is_operator:
             name = called(node)
             form = in_postgres(node)
             # The parser knows an aggregate by its whole name, so it is not misspelt.
@@ -317,7 +319,7 @@ class Lowering:
                 position=self.at(node),
                 queries=translated(node) if form else replaced(node, *(example_call(CALLS[each]) for each in close)),
             )
-        what = _CONSTRUCTS.get(type(node), node.key.upper())
+        what = _CONSTRUCTS.get(type(node), "this operator" if is_operator else node.key.upper())
         return UnsupportedQuery(f"{what} is not supported", position=self.at(node))
 
     def number(self, node: exp.Expr) -> Expr:
