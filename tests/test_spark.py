@@ -1,7 +1,10 @@
 """Spark through Spark Connect: the same bounds and integers as elsewhere, and a typed error for each failure."""
 
 import ast
+import gc
+import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -63,6 +66,7 @@ from tests.test_neighbours import (
     simple_forms,
 )
 from tests.test_replay import assert_same_transcripts, some_rows
+from tests.waiting import wait_for
 from tests.world import WIDE_POLICY
 
 pytestmark = pytest.mark.spark
@@ -494,6 +498,40 @@ def test_a_file_that_cannot_be_read_is_a_failure_and_says_nothing(
     assert str(failed.value) == BackendFailure.SENTENCE
     told = capfd.readouterr()
     assert "parquet" not in told.out + told.err
+
+
+def test_queries_leave_no_thread_and_no_connection_behind(
+    server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that are answered nor those that fail, although garbage is not collected meanwhile."""
+    made(server)
+    opened = small(server, tmp_path)
+    planned = opened.compile("SELECT COUNT(*) FROM rows").releases
+    failing = "SELECT id, 1 AS x FROM range(3) WHERE assert_true(id < 0) IS NULL"
+
+    def held() -> tuple[int, int]:
+        """Threads, but for those that all queries share, and open files."""
+        own = [each for each in threading.enumerate() if not each.name.startswith("dpsql-spark")]
+        return len(own), len(os.listdir("/proc/self/fd"))
+
+    def asked(times: int) -> None:
+        for _ in range(times):
+            opened.backend.check(planned, (), Cancellation())
+            opened.fetch(planned)
+            with monkeypatch.context() as patch, pytest.raises(BackendFailure):
+                patch.setattr(opened.backend, "_sources", dict.fromkeys(opened.backend._sources, failing))  # type: ignore[attr-defined]
+                opened.fetch(planned)
+        # Sessions are left in the background.
+        wait_for(lambda: not any(name in str(threading.enumerate()) for name in ("(_release)", "(_abandon)")))
+
+    gc.disable()
+    try:
+        asked(4)
+        before = held()
+        asked(12)
+        wait_for(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ Rule 2: each setting is read back after it is set. A server that keeps another v
 Rule 3: no call waits forever. A query's calls end when its connection is closed, soon after its time limit. Calls that
     clean up have their own time limit, because a server may be there and not answer.
 Rule 4: no message contains the URL's token or the server's own words.
+Rule 5: a failed query leaves nothing behind. pyspark would start threads for each result, and those of a failed one
+    would run until Python collects its garbage.
 """
 
 import atexit
@@ -13,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -29,12 +32,17 @@ with warnings.catch_warnings():
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
     from pyspark.logger import PySparkLogger
     from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
 # They log the server's words about an error, which may quote a row.
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging"):
     PySparkLogger.getLogger(_name).disabled = True
+
+_RELEASING: Final = 4
+"""Threads that tell servers which parts of results have arrived."""
+ExecutePlanResponseReattachableIterator._release_thread_pool = ThreadPoolExecutor(_RELEASING, "dpsql-spark")  # type: ignore[assignment]
 
 Session = SparkSession
 FAILURES: Final = (PySparkException, RpcError, ValueError)

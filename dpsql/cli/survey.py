@@ -126,11 +126,11 @@ class _Surveyor:
             if column.name == table.unit_key:
                 continue
             field = scan.column_fields[scan.columns.index(column)]
-            # The same column read as text, which has a value also where the typed one is NULL.
-            columns.append(replace(column, type=SqlType.TEXT))
-            fields.append(self.fields.new(SqlType.TEXT))
-            value, text = Column(field), Column(fields[-1])
-            lost = all_of(negated(is_null(text)), is_null(value))
+            # The same column again, of which only NULL is read: the typed one is NULL also where a value is lost.
+            columns.append(column)
+            fields.append(self.fields.new(SqlType.UNKNOWN))
+            value, stored = Column(field), Column(fields[-1])
+            lost = all_of(negated(is_null(stored)), is_null(value))
             tests.append((column.name, "values that are not finite values of their type (counted as NULL)", lost))
             tests += [(column.name, what, condition) for what, condition in self._of_column(table, column, value)]
         return tests, replace(scan, columns=tuple(columns), column_fields=tuple(fields))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from dpsql.backends import open_backend
@@ -129,6 +130,21 @@ def test_what_the_bounds_cut_off_is_counted(run: Run, people: Path) -> None:
     said = of_files if "parquet:///" in people.read_text(encoding="utf-8") else by_key
     assert told[told.index("\npeople: ") :] == CHECKED.format(**said) + DROPPED
     assert "WITHOUT a guarantee: what the policy's bounds drop" in run("budget", "show", "--policy", people).stdout
+
+
+def test_a_value_that_duckdb_cannot_write_as_text_is_counted(run: Run, tmp_path: Path) -> None:
+    """Seconds and milliseconds reach further than the microseconds that a text is made of."""
+    seconds = [pa.array([0, 2**62, None], type=pa.timestamp(unit)) for unit in ("s", "ms")]
+    moments = pa.table([pa.array([1, 2, 3]), *seconds], ["id", "seen", "left"])
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+        connection.register("moments", moments)
+        connection.execute("CREATE TABLE people AS SELECT * FROM moments")
+    text = POLICY.partition("[tables.people.columns]")[0].format(url="duckdb:///people.duckdb")
+    policy = tmp_path / "people.toml"
+    policy.write_text(f'{text}columns = {{ seen = {{ type = "timestamp" }}, left = {{ type = "timestamp" }} }}\n')
+    told = run("policy", "check", policy, "--exact").stdout
+    for name in ("seen", "left"):
+        assert f"  {name}: values that are not finite values of their type (counted as NULL): 1\n" in told
 
 
 def test_no_row_is_read_unless_asked(run: Run, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from dpsql.policy import load_policy
 from dpsql.policy.engines import DUCKDB, ENGINES, POSTGRES, S3, SPARK
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
-from tests.engines import HOSTS
+from tests.engines import HOSTS, Host, PostgresHost
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,21 @@ def test_a_spelling_that_engines_share_stands_in_the_table_alone() -> None:
     assert spelled({"md5": Spelling("md5_of({0})")})["md5"].template == "md5_of({0})"
     with pytest.raises(ValueError, match='"md5" is spelled as in the table of functions'):
         spelled({"md5": Spelling("md5({all})")})
+
+
+def test_a_cte_that_is_named_twice_is_computed_once(host: Host) -> None:
+    """Bounds compare two readings of one. A lazy one is computed twice, so plans do tell."""
+    dialect = DIALECTS[POSTGRES if isinstance(host, PostgresHost) else DUCKDB]
+    assert dialect.computes_ctes_once
+    scans = {}
+    with host.session() as run:
+        for lazy in (False, True):
+            step = dialect.cte(
+                "step", "SELECT x, count(*) AS n FROM generate_series(1, 9) AS s(x) GROUP BY x", lazy=lazy
+            )
+            plan = run(f"EXPLAIN WITH {step} SELECT a.n FROM step AS a JOIN step AS b ON a.x = b.x WHERE a.n < 5")
+            scans[lazy] = str(plan).casefold().count("generate_series")
+    assert scans[True] == 2 * scans[False] > 0
 
 
 # Full joins

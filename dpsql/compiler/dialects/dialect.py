@@ -84,8 +84,9 @@ class Dialect(ABC):
         orders_groups: True if aggregating a unit's groups in their order is fastest.
         turns_of_rows: True if a prepared table is best laid out in turns: a row of each unit, then a second of each.
         ranks_few: True if ranking only the groups of units with too many of them is worth the extra joins.
-        scans_agree: True if a statement that reads a table twice finds the same rows both times. Where it is False, no
-            bound may compare two scans.
+        computes_ctes_once: True if a CTE that is not lazy is computed once, although a statement names it twice. Where
+            it is False, no bound may compare two readings of a CTE. Whether two readings of a table find the same rows
+            is a fact of the table: `EngineTable.is_stored`.
     """
 
     types: Mapping[SqlType, str]
@@ -95,7 +96,7 @@ class Dialect(ABC):
     orders_groups: bool
     turns_of_rows: bool
     ranks_few: bool
-    scans_agree: bool
+    computes_ctes_once: bool
 
     @staticmethod
     @abstractmethod

@@ -88,7 +88,7 @@ class DuckDB(Dialect):
     orders_groups = False
     turns_of_rows = True
     ranks_few = True
-    scans_agree = True
+    computes_ctes_once = True
 
     # Expressions
 

@@ -97,7 +97,7 @@ class Postgres(Dialect):
     orders_groups = True
     turns_of_rows = False
     ranks_few = False
-    scans_agree = True
+    computes_ctes_once = True
 
     # Expressions
 

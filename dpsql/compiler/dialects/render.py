@@ -455,7 +455,12 @@ class Renderer:
         ]
 
     def _value(self, table: Table, column: str, engine: EngineColumn, field: Field) -> str:
-        """Return a column's canonical value; JSON and arrays in protected rows may be huge when they are printed."""
+        """Return a column's canonical value; JSON and arrays in protected rows may be huge when they are printed.
+
+        A field of the type unknown has only whether the column is NULL: some stored values have no canonical one.
+        """
+        if field.type is SqlType.UNKNOWN:
+            return f"CASE WHEN {column} IS NOT NULL THEN {self.dialect.constant('', SqlType.TEXT)} END"
         if table.public or not (field.type.is_array or field.type is SqlType.JSON):
             return self.dialect.canonical(column, engine, field.type)
         return self.dialect.limited(column, engine, field.type)

@@ -6,7 +6,7 @@ Rule 3: nothing depends on the order in which rows arrive. Sums are of decimals,
 Rule 4: every numeric has one type. Spark compares decimals of different scales by rounding one of them, and rounding
     to fewer digits may be an error.
 Rule 5: a file may be replaced between two scans of one statement, and Spark computes a CTE again wherever it is named.
-    So `scans_agree` is False, and no bound compares two scans.
+    So `computes_ctes_once` is False, and no bound compares two readings of a CTE.
 """
 
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ class Spark(Dialect):
     orders_groups = False
     turns_of_rows = False
     ranks_few = False
-    scans_agree = False
+    computes_ctes_once = False
 
     # Names and texts
 
