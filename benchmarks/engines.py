@@ -75,6 +75,7 @@ PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5]
 
 
 FORMS: Final = (
+    ("many", "units with few rows apart"),
     ("many_rows", "units with few rows apart"),
     ("many_groups", "units with too many groups ranked"),
     ("coded", "rows ranked"),

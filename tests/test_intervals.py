@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
 from dpsql.compiler.plan.query_plan import CompiledQuery
-from dpsql.gateway.release import PostProcessor, ReleasedCells, release
+from dpsql.gateway.release import PostProcessor, ReleasedCells, counted, release
 from dpsql.policy import load_policy
 from tests.compiler.plans import Planner
 
@@ -214,8 +214,7 @@ def test_a_chosen_value_is_within_the_ranks_that_are_told(repeater: Repeater, as
     (column,), (planned,) = query.columns, query.releases
     assert column.error is not None and column.error.ranks is not None
     (cell,) = repeater.backend.fetch({0: planned}, (), Cancellation()).releases[0].cells
-    pairs = [pair.split(":") for pair in cell[0].split(",")]
-    ages = np.repeat([int(value) for value, _ in pairs], [int(count) for _, count in pairs])
+    ages = np.repeat(*counted(cell[0]))
     wanted = {"MEDIAN(age)": 0.5, "MIN(age)": 0.0}.get(asked, 0.9) * len(ages)
     near = 0
     for (value,) in repeater.answers(query, CHOICES):

@@ -304,9 +304,10 @@ def _picked(cell: NDArray[Any], planned: PlannedRelease, index: int, exact: Exac
 
 
 def counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The values of a group, and how often each is there."""
+    """The values of a group in order, and how often each is there."""
     pairs = np.fromstring(text.replace(":", ","), dtype=np.int64, sep=",").reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
+    order = np.argsort(pairs[:, 0])  # which costs less than an order in the engine
+    return pairs[order, 0], pairs[order, 1]
 
 
 class PostProcessor:

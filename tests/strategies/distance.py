@@ -22,19 +22,27 @@ def _keys(cells: ExactCells) -> list[tuple[str | None, ...]]:
     return list(zip(*cells.keys, strict=True)) if cells.keys else [()]
 
 
+def in_order(text: str) -> str:
+    """The text of a histogram, which engines write in any order."""
+    return ",".join(sorted(text.split(",")))
+
+
 def vectors(cells: ExactCells) -> list[Vector]:
-    """The number of units, then each primitive's cells, by key; of values that are ranked the text, as it is."""
+    """The number of units, then each primitive's cells, by key; of values that are ranked the text, in one order."""
     keys = _keys(cells)
     return [
-        {key: value if isinstance(value, str) else int(value) for key, value in zip(keys, column, strict=True)}
+        {
+            key: in_order(value) if isinstance(value, str) else int(value)
+            for key, value in zip(keys, column, strict=True)
+        }
         for column in (cells.units, *cells.cells)
     ]
 
 
 def _pairs(text: str) -> list[tuple[int, int]]:
-    """Values and how often each is there."""
+    """Values in order, and how often each is there."""
     found = (pair.split(":") for pair in text.split(",")) if text else ()
-    return [(int(value), int(count)) for value, count in found]
+    return sorted((int(value), int(count)) for value, count in found)
 
 
 def _losses(choice: RankChoice, text: str, grid: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -65,12 +65,13 @@ def by_shares(
     dialect: Dialect,
     *,
     flagged: bool,
+    apart: bool,
 ) -> Steps:
     """Reduce the rows of units with too many in proportion, by systematic sampling.
 
     Columns named in `carried` are handed on. `same` is the join condition of two units that are one. Where `flagged`,
-    the column `sampled` is true of units that had too many. If a CTE may be computed twice, over rows that change in
-    between, a window computes N, so that all steps read it once.
+    the column `sampled` is true of units that had too many. These are found first where `apart`, which pays where
+    they are few. Elsewhere a window computes N, so that all steps read a CTE once, over rows that may change.
 
     Guarantee: Σm ≤ most over the groups of a unit, and 0 ≤ m ≤ n in each. With N = Σn > most, u in 0 … N − 1, and C the
         sum of n up to a group, m is ⌊(C·most + u)/N⌋ less the same of the group before. These add up to
@@ -84,8 +85,7 @@ def by_shares(
     one = same(f"{source}.unit", "many_rows.unit")
     upto = f"{dialect.total('n')} OVER (PARTITION BY unit ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     before, after = (dialect.quotient(f"({rows} * {most} + u)", "total") for rows in ("(upto - n)", "upto"))
-    if not dialect.computes_ctes_once:
-        # Nothing would limit the rows that only a second scan finds.
+    if not apart:
         sums = f"SELECT *, {dialect.total('n')} OVER (PARTITION BY unit) AS total, {upto} AS upto FROM {source}"
         share = f"CASE WHEN total > {most} THEN CAST({after} - {before} AS BIGINT) ELSE n END AS m"
         told = f", total > {most} AS sampled" if flagged else ""

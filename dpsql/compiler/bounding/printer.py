@@ -19,7 +19,7 @@
 Rule: totals are clamped to ±2^62, which never increases the distance between neighbours; cells are integers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from dpsql.compiler.bounding import steps
@@ -186,17 +186,19 @@ class _Printer:
         match step:
             case steps.RowsOfMany():
                 many = f"SELECT unit FROM rows GROUP BY unit HAVING count(*) > {step.rows}"
-                return f"rows WHERE EXISTS {_of_many(self._cte('many', many))}"
+                return f"rows WHERE unit IN (SELECT unit FROM {self._cte('many', many)})"
             case steps.GroupSampling(input=steps.Rows()):
                 return self._ranked_rows(step)
             case steps.GroupSampling():
                 return self._sampled_groups(step)
             case steps.Clamp(input=steps.UnitSums() as sums):
-                return self._per_unit(sums, self._amounts(step))
+                amounts = self._amounts(step)
+                totals = self._sums.values() if self._totals.few is not None else ()
+                return self._per_unit(sums, [*totals, *amounts])
             case steps.Clamp(input=steps.RowSampling() as sampling):
                 amounts = self._amounts(step)
-                names = ", ".join([*self._grouping, "m", *amounts])
-                return self._cte("bounded", f"SELECT {names} FROM {self._shared(sampling, step.amounts)}")
+                columns = ", ".join(["*", *amounts])
+                return self._cte("bounded", f"SELECT {columns} FROM {self._shared(sampling, step.amounts)}")
             case steps.RowLimit(input=sums):
                 counted = f"least({self._inner('count(*)')}, {step.rows}) AS n"
                 return self._per_unit(sums, [counted, *self._sums.values()], shares=True)
@@ -263,21 +265,29 @@ class _Printer:
         groups, hashed = self._source(step.input), self._hash("unit")
         carried = [*self._grouping, *self._sums.values()]
         flagged = any(isinstance(amount, steps.SampledRows) for amount in amounts)
-        dialect = self._dialect
+        # Nothing would limit the rows that only a second scan finds. Beside `RowsOfFew` all units have many rows.
+        apart = self._dialect.computes_ctes_once and self._totals.few is None
+        same, dialect = self._same_unit, self._dialect
         return self._all(
-            by_shares(groups, step.rows, self._keys, carried, hashed, self._same_unit, dialect, flagged=flagged)
+            by_shares(groups, step.rows, self._keys, carried, hashed, same, dialect, flagged=flagged, apart=apart)
         )
 
     def _same_unit(self, left: str, right: str) -> str:
         return self._dialect.same(left, right, self._types["unit"])
 
     def _with_few(self, source: str, few: steps.RowsOfFew) -> str:
-        """What is added to the cells, for units with few rows and for the others."""
+        """What is added to the cells, for units with few rows and for the others.
+
+        All rows are added up, and those of the others are taken off again: to leave them out would take longer.
+        """
         cells = {f"p{place}": cell for place, cell in enumerate(few.cells) if not isinstance(cell, steps.RowValues)}
-        totals = [f"{'0' if cell is None else self._row_total(cell)} AS {name}" for name, cell in cells.items()]
-        of_few = f"SELECT {', '.join([*self._keys, *totals])} FROM rows WHERE NOT EXISTS {_of_many('many')}"
-        of_many = f"SELECT {', '.join([*self._keys, *cells])} FROM {source}"
-        return self._cte("added", f"{of_many} UNION ALL {of_few}{_group_by(self._keys)}")
+        if not cells:
+            return "rows"
+        totals = [f"{self._row_total(cell)} AS {name}" for name, cell in cells.items()]
+        added = [f"{name} - ({self._row_total(cell, self._inner)}) AS {name}" for name, cell in cells.items()]
+        of_many = f"SELECT {', '.join([*self._keys, *added])} FROM {source}"
+        of_all = f"SELECT {', '.join([*self._keys, *totals])} FROM rows{_group_by(self._keys)}"
+        return self._cte("added", f"{of_many} UNION ALL {of_all}")
 
     # What one unit adds to one cell
 
@@ -333,7 +343,10 @@ class _Printer:
             for place, cell in enumerate(self._totals.cells)
             if place not in self._apart
         ]
-        cells = f"SELECT {', '.join([*self._keys, f'{units} AS units', *totals])} FROM {source}{_group_by(self._keys)}"
+        columns = ", ".join([*self._keys, f"{units} AS units", *totals])
+        # Without keys there is one group, even if there are no rows.
+        is_constant = self._totals.few is not None and not self._keys and not totals
+        cells = f"SELECT {columns}" if is_constant else f"SELECT {columns} FROM {source}{_group_by(self._keys)}"
         return self._with_apart(cells)
 
     def _total(self, place: int, cell: steps.Cell) -> str:
@@ -352,13 +365,20 @@ class _Printer:
                 return self._distinct(cell, self._value(cell.value), condition)
         raise TypeError(f"{type(cell).__name__} is not among the totals")
 
-    def _row_total(self, cell: steps.RowCount | steps.RowSum) -> str:
-        """A count or a sum over rows, which may be wider than the cells: how many rows there are has no bound."""
+    def _row_total(self, cell: steps.RowCount | steps.RowSum | None, of: Callable[[str], str] = str) -> str:
+        """A count or a sum over rows, which may be wider than the cells: how many rows there are has no bound.
+
+        Args:
+            cell: What is added up; None where it is nothing.
+            of: Gives the SQL of an aggregate; by default, it is computed here.
+        """
+        if cell is None:
+            return "0"
         if isinstance(cell, steps.RowCount):
-            return self._count(cell.count)
-        total = f"coalesce({self._sum(cell.sum)}, 0)"
+            return of(self._count(cell.count))
+        total = f"coalesce({of(self._sum(cell.sum))}, 0)"
         if cell.centre is not None:
-            count = self._count(steps.Count(cell.sum.value, cell.sum.condition))
+            count = of(self._count(steps.Count(cell.sum.value, cell.sum.condition)))
             total += f" - {self._dialect.wide(cell.centre)} * {count}"
         return total
 
@@ -403,7 +423,7 @@ class _Printer:
 
     def _is_long(self, place: int) -> bool:
         cell = self._totals.cells[place]
-        return isinstance(cell, steps.Histogram) and cell.is_long
+        return self._in_pieces and isinstance(cell, steps.Histogram) and cell.size > steps.PIECE
 
     def _pieces(self, cells: str) -> tuple[str, list[str]]:
         """Print the totals; return what joins the numbers of pieces to them, and the columns that tell rows apart."""
@@ -443,9 +463,11 @@ class _Printer:
         few = self._totals.few.cells[place] if self._totals.few is not None else None
         if not isinstance(few, steps.RowValues):
             return chosen
-        where = f"{self._where(few.value, few.condition)} AND NOT EXISTS {_of_many('many')}"
         columns = ", ".join([*self._keys, f"{self._value(few.value)} AS v"])
-        return f"{chosen} UNION ALL SELECT {columns} FROM rows WHERE {where}"
+        # DuckDB takes twice as long for NOT EXISTS.
+        others = "rows LEFT JOIN many ON many.unit = rows.unit"
+        where = f"many.unit IS NULL AND {self._where(few.value, few.condition)}"
+        return f"{chosen} UNION ALL SELECT {columns} FROM {others} WHERE {where}"
 
     def _chosen(self, place: int, step: steps.ValueSampling) -> str:
         """The text after FROM for the sampled values of each unit in its kept groups, as v."""
@@ -524,11 +546,6 @@ def _beneath(step: steps.Step) -> tuple[list[steps.GroupSampling], steps.Rows]:
         samplings += [step] if isinstance(step, steps.GroupSampling) else []
         step = step.input
     return samplings, step
-
-
-def _of_many(table: str) -> str:
-    """A subquery for the row's unit in a table; units are never NULL, so plain equality is enough, and faster."""
-    return f"(SELECT 1 FROM {table} WHERE {table}.unit = rows.unit)"
 
 
 def _fields(value: steps.Value) -> frozenset[Field]:

@@ -94,8 +94,8 @@ class _Rewrite:
         elif self._ranks_rows:
             rows = steps.GroupSampling(self._rows, self._bounds.groups_per_unit)
         kept = self._kept(rows)
-        # Units are counted only if their groups are limited.
-        limited = self._bounds.rows_per_unit is None or self._b.counts_units
+        # Units are counted only if their groups are limited, and no rows are added up apart from their units.
+        limited = few is None and (self._bounds.rows_per_unit is None or self._b.counts_units)
         cells = tuple(self._cell(primitive, rows, kept) for primitive in self._primitives)
         return steps.Totals(kept, steps.Units.ROWS if limited else steps.Units.NONE, cells, few)
 
@@ -150,12 +150,15 @@ class _Rewrite:
     def _few(self) -> steps.RowsOfFew | None:
         """What units add that have at most as many rows as the limit, per group or in total; all their rows count.
 
-        None where not just the limit of rows decides that.
+        None where not just one limit of rows decides that. Where nothing is grouped, it pays if values are sampled: all
+        else takes one step of adding up rows by their units.
         """
         bounds, most = self._bounds, self._bounds.rows_per_unit
+        if most is None and not self._b.keys and any(map(_tells_values_apart, self._primitives)):
+            most = bounds.rows_per_group
         if most is None or bounds.rows_per_group < most or bounds.ranked or self._b.counts_units:
             return None
-        if not self._b.again or any(self._limit(each) is not None for each in self._primitives):
+        if not self._b.again or any(self._limit(each) not in (None, most) for each in self._primitives):
             return None
         return steps.RowsOfFew(self._rows, most, tuple(map(self._of_few, self._primitives)))
 

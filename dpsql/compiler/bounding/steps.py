@@ -8,6 +8,7 @@ None means the unit's share of its sampled rows in that group, which `RowSamplin
 """
 
 import enum
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +18,11 @@ from dpsql.compiler.ir.nodes import Expr, Field, Grid, Relation
 # Values of a row
 
 PIECE: Final = 2**18
-"""The most distinct values of a histogram in one row of an engine's answer.
+"""The most distinct values of a long histogram in one row of an engine's answer."""
+PIECES: Final = 64
+"""The most pieces of that size in one row.
 
-64 histograms with 41 characters per value stay below the gigabyte at which PostgreSQL fails.
+With 41 characters per value, it stays below the gigabyte at which PostgreSQL fails.
 """
 
 
@@ -326,9 +329,10 @@ class Histogram:
     condition: Plain | None
 
     @property
-    def is_long(self) -> bool:
-        """Whether there can be more distinct values than fit into one piece."""
-        return not isinstance(self.value, OnGrid) or self.value.grid.upper - self.value.grid.lower >= PIECE
+    def size(self) -> float:
+        """How many distinct values there can be."""
+        grid = self.value.grid if isinstance(self.value, OnGrid) else None
+        return math.inf if grid is None else grid.upper - grid.lower + 1
 
 
 Cell = UnitTotal | RowCount | RowSum | UnitCount | DistinctTotal | Histogram
@@ -433,7 +437,7 @@ class BoundedQuery:
     def in_pieces(self) -> bool:
         """Whether a group can have several rows; a further column, `piece`, is 0 in the first of them."""
         cells = self.totals.cells if self.totals is not None else ()
-        return any(isinstance(cell, Histogram) and cell.is_long for cell in cells)
+        return sum(cell.size for cell in cells if isinstance(cell, Histogram)) > PIECES * PIECE
 
     @property
     def repeated(self) -> dict[int, int]:

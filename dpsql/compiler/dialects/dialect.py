@@ -243,9 +243,9 @@ class Dialect(ABC):
         """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
 
     def histogram(self, value: str, count: str) -> str:
-        """How often there is each whole number, as a text of value:count, … in order of the values."""
+        """How often there is each whole number, as a text of value:count, … in any order."""
         pair = f"{self.as_text(value, SqlType.BIGINT)} || ':' || {self.as_text(count, SqlType.BIGINT)}"
-        return f"string_agg({pair}, ',' ORDER BY {value})"
+        return f"string_agg({pair}, ',')"
 
     def numbered(self, partition: str, keys: Sequence[str]) -> str:
         """Row numbers in any order within a partition. Rows with equal keys must be alike."""
