@@ -44,6 +44,8 @@ from dpsql.wire.styles import Style
 _CHUNK: Final = 64 << 10
 _BATCH: Final = 8192
 """So many values are written at once at most; other clients wait for them."""
+_MOST_CHARACTERS: Final = 16 * _CHUNK
+"""So many characters of texts are written at once at most, unless one row has more."""
 _FEW_ROWS: Final = 10
 """So many rows are written one by one, which takes less time than to put their columns together."""
 _FIRST_ROWS: Final = 64
@@ -332,6 +334,10 @@ class WireSession:
         start, size = 0, min(_FIRST_ROWS, most)
         while start < len(rows):
             block = block_of(rows, start, start + size)
+            characters = sum(map(_characters, block.columns))
+            if characters > _MOST_CHARACTERS and block.count > 1:  # its rows are longer than those before
+                size = max(block.count * _MOST_CHARACTERS // characters, 1)
+                continue
             by_column = zip(kinds, formats, block.columns, strict=True)
             written = [kind.column(code, values) for kind, code, values in by_column]
             data = self._protocol.send_rows(written, block.count)
@@ -399,6 +405,13 @@ def _check_columns(description: Description, columns: Sequence[ResultColumn] | N
 def _row_columns(result: Result) -> Sequence[ResultColumn] | None:
     """Return the columns of the rows that a client is told of; what COPY sends is told by CopyOutResponse."""
     return None if result.copy is not None else result.columns
+
+
+def _characters(column: Sequence[object]) -> int:
+    """The characters or bytes of a column's values, if these may be long."""
+    first = next(filter(None, column), None)
+    texts = (value for value in column if isinstance(value, str | bytes)) if isinstance(first, str | bytes) else ()
+    return sum(map(len, texts))
 
 
 def _counted(tag: str, rows: int) -> str:

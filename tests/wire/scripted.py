@@ -46,7 +46,7 @@ _TYPES = tuple(ROW)
 
 
 class ScriptedSession(Session):
-    """Knows select n, rows n, flood, types, echo $1, wait, stubborn, broken, badvalue, missing, set, and transactions.
+    """Knows select n, rows n, growing, flood, types, echo $1, wait, broken, missing, set, transactions and others.
 
     `parsed`, `described` and `executed` list what was.
     """
@@ -137,7 +137,7 @@ class ScriptedSession(Session):
         if word == "SELECT":
             extra = (ResultColumn("low", SqlType.BIGINT),) if self.wide else ()
             return (ResultColumn("n", SqlType.BIGINT), *extra)
-        if word == "FLOOD":
+        if word in ("FLOOD", "GROWING"):
             return (ResultColumn("t", SqlType.TEXT),)
         if word in ("ROWS", "WAIT", "STUBBORN", "BROKEN", "BADVALUE"):
             return (ResultColumn("n", SqlType.BIGINT),)
@@ -165,6 +165,9 @@ class ScriptedSession(Session):
             case "ROWS":
                 rows = tuple((number,) for number in range(int(rest[0])))
                 return Result(f"SELECT {len(rows)}", columns, rows, (), ())
+            case "GROWING":
+                growing = (None,) * 3_000, ("x",) * 3_000, ("x" * 1_000,) * 3_000
+                return Result("SELECT 9000", columns, tuple((text,) for texts in growing for text in texts), (), ())
             case "FLOOD":
                 return Result("SELECT 300", columns, (("x" * 100_000,),) * 300, (), ())
             case "WAIT":

@@ -397,6 +397,12 @@ def test_large_results_are_sent_in_pieces(dialogue: Dialogue) -> None:
     assert max(map(len, dialogue.written)) < 100_000
 
 
+def test_rows_that_grow_are_sent_in_pieces(dialogue: Dialogue) -> None:
+    """Other clients wait for each piece."""
+    assert len(dialogue.say(Query(b"growing"))) == 9_003
+    assert max(map(len, dialogue.written)) < 1_200_000
+
+
 @pytest.mark.parametrize("sql", [b"select 1", b"missing", b"broken"])
 def test_replies_are_padded_to_the_quantum(dialogue: Dialogue, sql: bytes) -> None:
     dialogue.session.quantum = 60
