@@ -334,7 +334,7 @@ def test_a_node_that_is_not_known_is_refused(planner: Planner, sql: str, change:
 
 def on_rows(cell: Any) -> Any:
     """A cell of all rows of a unit, where it was one of chosen values."""
-    return replace(cell, source=cell.source.input)
+    return replace(cell, source=cell.source.input.input)
 
 
 def of_another(cell: Any) -> Any:
