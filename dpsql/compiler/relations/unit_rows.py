@@ -33,7 +33,16 @@ from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of
 from dpsql.compiler.relations.joins import plain_column, refuse_unlisted, shows_absence
 from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import Scope
-from dpsql.compiler.sql.rewriting import averaged, counted, grouped, partitioned, quantiles, rounded_keys, unordered
+from dpsql.compiler.sql.rewriting import (
+    averaged,
+    counted,
+    distinct_counted,
+    grouped,
+    partitioned,
+    quantiles,
+    rounded_keys,
+    unordered,
+)
 from dpsql.compiler.values.grids import can_be_key, grid_of
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -315,7 +324,7 @@ def group_of_one(clauses: Clauses, at: int | None, node: exp.Expr) -> PolicyViol
         detail=f"Each row here belongs to one {unit}.",
         hint="Aggregate over these groups.",
         position=at,
-        queries=averaged(node) if isinstance(node, exp.Select) else (),
+        queries=averaged(node) or distinct_counted(node) if isinstance(node, exp.Select) else (),
     )
 
 

@@ -21,7 +21,7 @@ from dpsql.compiler.sql.literals import Parameters, number
 from dpsql.compiler.sql.other_dialects import in_postgres, translated
 from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import WRITTEN
-from dpsql.compiler.sql.rewriting import changed, in_having, replaced
+from dpsql.compiler.sql.rewriting import changed, in_having, of_groups, replaced
 from dpsql.errors import (
     DatatypeMismatch,
     GroupingError,
@@ -37,6 +37,8 @@ MAX_PARAMETERS = 65535
 MAX_PARTS = 10_000
 """Parts of an expression, for stages after this one, and engines, go through all of them."""
 _NUMBER = re.compile("[1-9][0-9]{0,11}")
+_IN_AN_AGGREGATE = "in an aggregate"
+"""The clause of an aggregate's arguments."""
 
 
 @dataclass
@@ -245,6 +247,13 @@ class Lowering:
         Raises:
             GroupingError: Aggregates are not allowed here.
         """
+        if self.aggregates is None and self.clause == _IN_AN_AGGREGATE:
+            raise GroupingError(
+                "aggregate function calls cannot be nested",
+                hint="Aggregate the groups of a subquery.",
+                position=self.at(node),
+                queries=of_groups(node),
+            )
         if self.aggregates is None:
             moved = in_having(node)
             raise GroupingError(
@@ -257,7 +266,7 @@ class Lowering:
 
     def inside_aggregate(self) -> "Lowering":
         """Return a lowering for the arguments of an aggregate, in which aggregates and windows are not allowed."""
-        return replace(self, aggregates=None, windows=False, clause="in an aggregate")
+        return replace(self, aggregates=None, windows=False, clause=_IN_AN_AGGREGATE)
 
     @property
     def parameters(self) -> Parameters:
@@ -340,7 +349,11 @@ class Lowering:
         lowered = self.lower(node)
         if lowered.type.is_text:
             return lowered
-        return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
+        try:
+            return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
+        except DatatypeMismatch as error:
+            error.queries = replaced(node, "CAST({} AS text)")
+            raise
 
     def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
         """Refuse values of a type without an order."""

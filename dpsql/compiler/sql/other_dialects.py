@@ -45,6 +45,12 @@ _CALLS: Final[Mapping[tuple[str, int], str]] = {
     ("len", 1): "LENGTH({0})",
     ("ucase", 1): "UPPER({0})",
     ("lcase", 1): "LOWER({0})",
+    ("contains", 2): "STRPOS({0}, {1}) > 0",
+    ("convert", 2): "CAST({1} AS {0})",
+    **{(name, 1): "CAST({0})" for name in ("try_cast", "safe_cast")},
+    ("decode", 4): "CASE WHEN {0} = {1} THEN {2} ELSE {3} END",
+    ("safe_divide", 2): "{0} / NULLIF({1}, 0)",
+    **{(name, 1): "COUNT(DISTINCT {0})" for name in ("uniq", "count_distinct")},
     ("mid", 3): "SUBSTRING({0}, {1}, {2})",
 }
 """PostgreSQL's form of a call, by its name and the number of its arguments."""

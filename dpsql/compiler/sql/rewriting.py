@@ -112,6 +112,33 @@ def averaged(node: exp.Select) -> tuple[str, ...]:
     return (f"SELECT AVG(n) FROM ({print_sql(inner)}) AS t",)  # noqa: S608  # never run for the user
 
 
+def of_groups(node: exp.Expr) -> tuple[str, ...]:
+    """A query that aggregates the groups of a SELECT of one item, which is an aggregate of this aggregate."""
+    select, outer = node.find_ancestor(exp.Select), node.find_ancestor(exp.AggFunc)
+    if select is None or select is not node.root() or outer is None or len(select.expressions) != 1:
+        return ()
+    inner = select.copy()
+    for clause in ("order", "limit", "offset", "distinct", "windows"):
+        inner.set(clause, None)
+    inner.set("expressions", [exp.Alias(this=node.copy(), alias=exp.Identifier(this="n"))])
+    text = print_sql(outer).replace(print_sql(node), "n")
+    return (f"SELECT {text} FROM ({print_sql(inner)}) AS t",)  # noqa: S608  # never run for the user
+
+
+def distinct_counted(node: exp.Select) -> tuple[str, ...]:
+    """The query with the number of distinct values in the place of SELECT DISTINCT of one item."""
+    if node.args.get("distinct") is None or len(node.expressions) != 1:
+        return ()
+
+    def count(select: exp.Expr) -> None:
+        for clause in ("order", "limit", "offset", "distinct"):
+            select.set(clause, None)
+        values = exp.Distinct(expressions=[select.expressions[0].unalias()])
+        select.set("expressions", [exp.Count(this=values)])
+
+    return changed(node, count)
+
+
 def partitioned(node: exp.Select, key: str) -> tuple[str, ...]:
     """The query with a column before others in PARTITION BY of the SELECT's first window."""
 
