@@ -1,6 +1,6 @@
-"""Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
+"""Time of bounded SQL beside the same raw query, interleaved: the tables of docs/benchmarks.md and docs/scale.md.
 
-    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres]
+    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres|spark]
         [--url URL] [--only PART] [--processor-time] [--memory GB] [--spill] [--queries N]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
@@ -10,6 +10,8 @@ under a policy that declares days and regions, so that groups need no selection,
 "declared" is the policy that declares them without copies, with 50 rows of a person in all groups together, wherever
 they are. With `--processor-time`, times on DuckDB are those of the processor, which other processes hardly change.
 `--queries 5` asks the first five queries alone, and `--spill` lets DuckDB spill: it needs the extension httpfs.
+Spark is measured only with `--engine spark`: a local server over the same Parquet files. Its times are processor time
+of the server and of the gateway, without the rest of the answer. `--rounds 0` asks each query once, in cold caches.
 """
 
 import argparse
@@ -20,13 +22,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
 from benchmarks.incomes import connect, make_file, make_folder, make_policy, served
 from dpsql.backends import Backend, Cancellation, open_backend, prepare_tables
+from dpsql.cli.clinic_spark import local_server
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.engine import Engine
@@ -73,6 +77,11 @@ DECLARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES if 
 PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5])
 """Those of many rows a unit, under the bounds of the copies."""
 
+SPARK_TABLES: Final = {
+    "incomes": "user_id INT, day DATE, region STRING, income INT",
+    "people": "user_id INT, region STRING, income INT",
+}
+"""The tables and their columns in Spark."""
 
 FORMS: Final = (
     ("many", "units with few rows apart"),
@@ -98,11 +107,12 @@ def milliseconds(run: Callable[[], object], clock: Clock) -> float:
 
 
 def measure(
-    gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock
+    gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock, *, whole: bool = True
 ) -> tuple[str, float, float, float]:
     """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
 
-    The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest.
+    The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest. It
+    is 0 unless `whole`.
     """
     engine, backend = gateway
     ratio = engine.policy.dataset.max_error_ratio
@@ -112,20 +122,23 @@ def measure(
     statement = QueryStatement(sql)
     releases = dict(enumerate(engine.compile("bench", statement, settings).releases))
 
+    def fetch() -> None:
+        backend.fetch(releases, (), Cancellation())
+
     def answer() -> None:
         engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=Reuse.OFF)
 
-    times = []
-    for turn in range(rounds + 1):
-        taken = (
-            milliseconds(lambda: raw(sql), clock),
-            milliseconds(lambda: backend.fetch(releases, (), Cancellation()), clock),
-            milliseconds(answer, clock),
-        )
-        times += [taken] if turn else []  # the first warms the caches
-    of_raw, of_engine, whole = zip(*times, strict=True)
-    beside = statistics.median(answered - fetched for answered, fetched in zip(whole, of_engine, strict=True))
-    return form_of(releases[0].sql), statistics.median(of_raw), statistics.median(of_engine), beside
+    runs = (lambda: raw(sql), fetch, answer) if whole else (lambda: raw(sql), fetch)
+    times = [[milliseconds(run, clock) for run in runs] for _ in range(rounds + 1)]
+    # The first round warms the caches.
+    of_raw, of_engine, *answers = zip(*times[1:] or times, strict=True)
+    beside = [answered - fetched for each in answers for answered, fetched in zip(each, of_engine, strict=True)]
+    return (
+        form_of(releases[0].sql),
+        statistics.median(of_raw),
+        statistics.median(of_engine),
+        statistics.median(beside or [0]),
+    )
 
 
 @contextmanager
@@ -149,13 +162,16 @@ def print_table(
     rounds: int,
     queries: Sequence[tuple[str, str, Bounds]] = QUERIES,
     clock: Clock = time.perf_counter,
+    *,
+    whole: bool = True,
 ) -> None:
     """Measure and print queries on one engine."""
     print(f"\n{title}\n\n| query | form | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n{'|---' * 6}|")
     for name, sql, bounds in queries:
-        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds, clock)
+        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds, clock, whole=whole)
         ratio = f"{of_engine / of_raw:.1f}×"
-        print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
+        rest = f"{beside:.1f}" if whole else "–"
+        print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {rest} |", flush=True)
 
 
 def print_prepared(
@@ -211,6 +227,32 @@ def measure_parquet(
     print(f"\n{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most")
 
 
+def measure_spark(folder: Path, size: str, rounds: int, memory: int, queries: int | None) -> None:
+    """Print the table of a local Spark server over Parquet files, in processor time."""
+    settings = {"spark.driver.memory": f"{memory}g", "spark.sql.shuffle.partitions": "64"}
+    with local_server(folder.parent, settings=settings) as server:
+
+        def run(*statements: str) -> list[Any]:
+            from dpsql.backends.spark_sessions import SparkSessions  # its client is no part of a plain dpsql
+
+            with SparkSessions(server.url, "UTC").session(Cancellation(), 3600) as session:
+                return [session.sql(statement).collect() for statement in statements]
+
+        def clock() -> float:
+            """Processor time of the gateway and of the server; clock_getcpuclockid(3) numbers the server's clock so."""
+            return time.process_time() + time.clock_gettime((~server.process.pid << 3) | 2)
+
+        run(
+            *(
+                f"CREATE TABLE {table} ({columns}) USING parquet LOCATION '{folder / table}'"
+                for table, columns in SPARK_TABLES.items()
+            )
+        )
+        with opened(make_policy(folder.with_name("spark.toml"), server.url, "default")) as gateway:
+            title = f"Spark {version('pyspark')} over Parquet, {size}, processor time"
+            print_table(title, gateway, run, rounds, QUERIES[:queries], clock, whole=False)
+
+
 def measure_postgres(
     file: Path, size: str, rounds: int, server_url: str | None, version: int, only: str | None
 ) -> None:
@@ -248,12 +290,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--units", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--engine", choices=("duckdb", "parquet", "postgres"), help="one of them alone")
+    engines = ("duckdb", "parquet", "postgres", "spark")
+    parser.add_argument("--engine", choices=engines, help="one of them alone")
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
-    parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files")
+    parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files, or of Spark")
     parser.add_argument("--spill", action="store_true", help="let the engine over Parquet files spill")
-    parser.add_argument("--queries", type=int, help="over Parquet files: the first N alone")
+    parser.add_argument("--queries", type=int, help="over Parquet files and Spark: the first N alone")
     parser.add_argument("--processor-time", action="store_true", help="of DuckDB, which runs in this process")
     parser.add_argument("--only", choices=("private", "declared", "prepared"), help="some of the tables")
     arguments = parser.parse_args()
@@ -266,6 +309,11 @@ def main() -> None:
             made = Path(folder) / "incomes"
             make_folder(made, arguments.rows, arguments.units)
             measure_parquet(made, size, arguments.rounds, arguments.memory, spill, arguments.queries)
+            return
+        if arguments.engine == "spark":
+            made = Path(folder) / "incomes"
+            make_folder(made, arguments.rows, arguments.units)
+            measure_spark(made, size, arguments.rounds, arguments.memory or 2, arguments.queries)
             return
         file = Path(folder) / "incomes.duckdb"
         make_file(file, arguments.rows, arguments.units)

@@ -6,7 +6,8 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -24,6 +25,7 @@ from dpsql.compiler.dialects.spark import Spark
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import (
     BackendFailure,
     DatabaseUnavailable,
@@ -35,10 +37,15 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.gateway.settings import Settings
 from dpsql.policy import load_policy
+from dpsql.privacy.accounting import Spent
 from dpsql.sqltypes import SqlType
 from tests.attacks.arena import open_arena
-from tests.attacks.test_errors import EVERY, expressions, on_engine
+from tests.attacks.test_errors import EVERY as ONE_OF
+from tests.attacks.test_errors import expressions, on_engine
+from tests.attacks.test_nested_errors import EVERY, QUESTIONS, Neighbours, Question, by_chance, forms, gateway, users
 from tests.compiler.test_accepted import CASES as FIXTURES
 from tests.compiler.test_accepted import asking_anew, price
 from tests.compiler.test_accepted import assert_same as assert_same_rows
@@ -51,6 +58,7 @@ from tests.postgres import Server
 from tests.spark import SparkServer, SparkSurvey, adapted_policy, open_spark_survey, scanned_apart, spark_server
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, vectors
+from tests.strategies.poison import SEED
 from tests.strategies.world import Survey, open_survey
 from tests.test_neighbours import (
     ASKED,
@@ -295,8 +303,31 @@ def no_server() -> AbstractContextManager[Server]:
 def test_error_oracle(spark_host: SparkHost, tmp_path: Path) -> None:
     """No function fails over the target's rows alone."""
     with open_arena(tmp_path, no_server, spark=spark_host) as arena:
-        found = on_engine(arena, "spark", expressions()[::EVERY])
+        found = on_engine(arena, "spark", expressions()[::ONE_OF])
     assert not found.succeeded, found.text
+
+
+def test_nested_error_oracle(spark_host: SparkHost, tmp_path: Path) -> None:
+    """Of expressions within expressions that Spark has, none fails over the target's rows alone."""
+    with open_arena(tmp_path, no_server, spark=spark_host) as arena:
+        present, absent = (gateway(arena, "spark", there) for there in (True, False))
+        asked = [*answerable(present, chain(forms(EVERY), by_chance(SEED, QUESTIONS)))]
+        assert sum(len(parts) for _, parts in asked) > 100
+        found = Neighbours(users(present), users(absent)).attacked(asked)
+    assert not found.succeeded, found.text
+
+
+def answerable(engine: Engine, questions: Iterable[Question]) -> Iterator[Question]:
+    """Questions without the expressions that Spark's dialect refuses; many at once, for each question takes seconds."""
+    settings = Settings(engine.policy, engine.policy.roles[0]).query(engine.now(), "ana")
+    for shape, parts in questions:
+        kept = []
+        for part in parts:
+            with suppress(Error):
+                engine.compile("ana", QueryStatement(shape([part])), settings)
+                kept.append(part)
+        if kept:
+            yield shape, kept
 
 
 SCRIPT = (
@@ -607,6 +638,35 @@ def test_a_table_that_becomes_a_view(server: SparkServer, tmp_path: Path) -> Non
     with pytest.raises(BackendFailure):
         opened.fetch(query.releases)
     server.run("DROP VIEW small.rows")
+
+
+def test_what_is_not_read_costs_nothing_and_what_is_read_is_charged(server: SparkServer, tmp_path: Path) -> None:
+    """A dropped table is told before the charge, and answered again once it is back. A broken file is charged."""
+    made(server)
+    small(server, tmp_path)
+    with closing_engine(tmp_path / "small.toml", tmp_path) as engine:
+        session = Session(engine, "ana")
+        session.configure("dpsql.reuse", "off")
+        (statement,) = session.parse("SELECT COUNT(*) FROM rows")
+
+        def spent() -> Spent:
+            return engine.ledger.budget("ana", engine.policy).spent
+
+        session.execute(statement)
+        price = spent()
+        server.run("DROP TABLE small.rows")
+        with pytest.raises(
+            DatabaseUnavailable, match="have changed since the gateway was started; nothing was charged"
+        ):
+            session.execute(statement)
+        assert spent() == price
+        made(server)
+        session.execute(statement)
+        assert spent() == price.merge(price)
+        write_file(server, "b.parquet", "SELECT 'a' AS id, 1 AS x")
+        with pytest.raises(BackendFailure):
+            session.execute(statement)
+        assert spent() == price.merge(price).merge(price)
 
 
 def test_a_server_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

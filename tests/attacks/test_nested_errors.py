@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from tests.attacks.arena import Arena, Comparison, Verdict, asking, together
 from tests.attacks.naive import Ask, NaiveGateway
@@ -94,15 +95,19 @@ def by_chance(seed: int, questions: int) -> Iterator[Question]:
         yield chance.choice(SHAPES), parts(chance, AT_ONCE)
 
 
-def users(arena: Arena, engine: str, present: bool) -> Open:
-    """New users of dpsql."""
+def gateway(arena: Arena, engine: str, present: bool) -> Engine:
+    """dpsql over the database with the target, or without."""
     folder = arena.folder / f"poison-{engine}-{present}"
     folder.mkdir()
     url = arena.held(arena.hosts[engine].make(*statements(engine, present=present)))
     policy = folder / "poison.toml"
     text = POLICY.format(url=url)
     policy.write_text(adapted_policy(text, url) if engine == "spark" else text, encoding="utf-8")
-    opened = arena.held(closing_engine(policy, folder))
+    return arena.held(closing_engine(policy, folder))
+
+
+def users(opened: Engine) -> Open:
+    """New users of dpsql."""
     numbers = count()
 
     def open_user() -> Ask:
@@ -125,7 +130,7 @@ def compare(arena: Arena) -> Comparison:
     seed, questions, every = (secrets.randbits(32), THOROUGH, 1) if arena.thorough else (SEED, QUESTIONS, EVERY)
     fallen = Neighbours(naive(arena, True), naive(arena, False)).attacked(by_chance(SEED, QUESTIONS))
     verdicts = {
-        engine: Neighbours(users(arena, engine, True), users(arena, engine, False)).attacked(
+        engine: Neighbours(*(users(gateway(arena, engine, present)) for present in (True, False))).attacked(
             chain(forms(every), by_chance(seed, questions)), f", seed {seed}"
         )
         for engine in HOSTS

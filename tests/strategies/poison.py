@@ -104,6 +104,7 @@ _ONLY: dict[str, dict[str, list[str]]] = {
 }
 """Values that one engine alone has a place for."""
 _ONLY["parquet"] = _ONLY["duckdb"]
+_ONLY["spark"] = {}
 TABLE = "oddities"
 ROWS = 160
 TARGET = 3
