@@ -290,6 +290,10 @@ class Dialect(ABC):
 
     def limited(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """Return JSON or an array of protected rows, as much of it as may be read: here whether it is NULL."""
+        return self.presence(column)
+
+    def presence(self, column: str) -> str:
+        """Return NULL where a column is NULL, else an empty text: no stored value is converted, which may fail."""
         return f"CASE WHEN {column} IS NOT NULL THEN {self.constant('', SqlType.TEXT)} END"
 
     @abstractmethod

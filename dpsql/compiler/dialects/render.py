@@ -460,7 +460,7 @@ class Renderer:
         A field of the type unknown has only whether the column is NULL: some stored values have no canonical one.
         """
         if field.type is SqlType.UNKNOWN:
-            return f"CASE WHEN {column} IS NOT NULL THEN {self.dialect.constant('', SqlType.TEXT)} END"
+            return self.dialect.presence(column)
         if table.public or not (field.type.is_array or field.type is SqlType.JSON):
             return self.dialect.canonical(column, engine, field.type)
         return self.dialect.limited(column, engine, field.type)
