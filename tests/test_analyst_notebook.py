@@ -50,8 +50,8 @@ REFUSALS = [
     ),
     ("PolicyViolation", "groups of one person cannot be selected", "DETAIL: Each row here belongs to one person."),
     ("InvalidParameter", 'between 0.001 and 1, the limit of role "economist"', "HINT: Write: SET dpsql.epsilon = 0.2"),
-    ("BudgetExhausted", 'the budget of "eva" does not cover this query', "HINT: SET dpsql.epsilon = 0."),
-    ("InvalidParameter", "cannot be met", "HINT: SET dpsql.target_error = '1"),
+    ("BudgetExhausted", 'the budget of "eva" does not cover this query', "HINT: Write: SET dpsql.epsilon = 0."),
+    ("InvalidParameter", "cannot be met", "HINT: Write: SET dpsql.target_error = '1"),
 ]
 
 
@@ -124,7 +124,8 @@ def test_every_cell_ran_and_gave_what_the_page_shows(run: Run) -> None:
     assert [cell.execution_count for cell in code(page())] == list(range(1, len(cells) + 1))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert [form(cell) for cell in cells] == [form(cell) for cell in code(page())]
-    assert [sentences(cell) for cell in cells] == [sentences(cell) for cell in code(page())]
+    for cell, shown in zip(cells, code(page()), strict=True):
+        assert sentences(cell) == sentences(shown), "run it again: jupyter execute --inplace examples/analyst.ipynb"
 
 
 def test_the_page_is_small_and_says_nothing_of_the_machine_it_was_made_on(run: Run) -> None:

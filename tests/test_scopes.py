@@ -108,8 +108,8 @@ def test_who_has_asked_for_laplace_noise_alone_is_told_that_more_of_it_fits(sess
     run(session, "RESET dpsql.epsilon")
     with pytest.raises(BudgetExhausted, match="at most 0 is left for one query") as refusal:
         run(session, f"{COUNT} WHERE age > 30")
-    hint, _, why = str(refusal.value.hint).partition(";")
-    assert why == " epsilon 4 is left for Laplace noise"
+    why, _, hint = str(refusal.value.hint).partition(" Write: ")
+    assert why == "Epsilon 4 is left for Laplace noise."
     run(session, hint)
     run(session, f"{COUNT} WHERE age > 30")
     assert budgets(session)[0]["epsilon_remaining"] == 3.9

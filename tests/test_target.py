@@ -202,7 +202,7 @@ def test_what_no_epsilon_meets_is_refused_and_the_hint_works(rich_session: Sessi
         assert "at epsilon 1, the limit for one query" in caught.value.message
     assert engine.ledger.history() == []
     assert caught.value.hint is not None
-    run(session, caught.value.hint)
+    run(session, caught.value.hint.removeprefix("Write: "))
     assert warning(run(session, sql)) is None
 
 
@@ -455,7 +455,7 @@ def test_a_first_round_that_does_not_fit_is_refused(make_engine: MakeEngine, cli
         run(session, COUNT)
     assert engine.ledger.history() == []
     assert caught.value.hint is not None
-    for change in session.parse(caught.value.hint):
+    for change in session.parse(caught.value.hint.removeprefix("Write: ")):
         session.execute(change)
     run(session, COUNT)
 

@@ -55,7 +55,7 @@ def target(name: str, value: str) -> str:
         raise InvalidParameter(
             f'invalid value for parameter "{name}": "{value[:40]}"',
             detail="It is half the width of a 95 % interval: in the column's unit, or up to 100 % of its median size.",
-            hint=f"SET {name} = '5 %'; SET {name} = '50'; SET {name} = off",
+            hint=f"A percentage, a number and off are values. Write: SET {name} = '5 %'",
         )
     return f"{exact_text(bound)} %" if percent else exact_text(bound)
 

@@ -141,8 +141,10 @@ class Course:
         try:
             answer = execute(self.first)
         except BudgetExhausted as error:
-            if error.hint is not None and error.hint.startswith("SET dpsql.epsilon"):
-                error.hint = f"SET dpsql.target_error = off; {error.hint}"
+            if error.hint is not None:
+                error.hint = error.hint.replace(
+                    "Write: SET dpsql.epsilon", "Write: SET dpsql.target_error = off; SET dpsql.epsilon"
+                )
             raise
         earlier: list[Charge] = []
         while True:
@@ -275,7 +277,7 @@ def _too_narrow(top: CompiledQuery, target: ErrorTarget, limit: Fraction) -> Inv
     return InvalidParameter(
         f"dpsql.target_error = '{target.text}' cannot be met: \"{name}\" is within ± {reachable} at "
         f"epsilon {float(limit):g}, the limit for one query",
-        hint=f"SET dpsql.target_error = '{reachable}'",
+        hint=f"Write: SET dpsql.target_error = '{reachable}'",
     )
 
 

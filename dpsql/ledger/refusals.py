@@ -61,20 +61,20 @@ def _exhausted(
     delta, left = limit.total_delta(asked), remaining(limit, spent).delta
     if delta > left:
         message = f"costs delta {_rounded(delta)} for private keys; {_down(left)} is left"
-        instead = "group by columns with a declared domain, which need no delta."
-        hint = f"Run SET dpsql.delta = {_down(left)}, or {instead}" if left > 0 else instead.capitalize()
+        hint = "Columns with a declared domain need no delta."
+        hint = f"{hint} Write: SET dpsql.delta = {_down(left)}" if left > 0 else hint
     elif affordable is None:
         counts = f"as the {limit.accountant.value} accountant counts"
         message = f"costs epsilon {_rounded(epsilon)}; less than that is left, {counts}"
-        hint = "Try a smaller dpsql.epsilon; SELECT * FROM dpsql.budget shows what is left."
+        hint = "Try a smaller dpsql.epsilon. What is left is in dpsql.budget. Write: SELECT * FROM dpsql.budget"
     else:
         message = f"costs epsilon {_rounded(epsilon)}; at most {_down(affordable)} is left for one query"
-        hint = "Ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
+        hint = "Ask the data owner for a larger budget, or wait until it renews. Write: SELECT * FROM dpsql.budget"
         pure = _pure_left(limit, spent)
         if affordable >= _LEAST:
-            hint = f"SET dpsql.epsilon = {_down(affordable)};"
+            hint = f"Write: SET dpsql.epsilon = {_down(affordable)}"
         elif asked.pure_epsilon is None and pure >= _LEAST:
-            hint = f"SET dpsql.mechanism = 'laplace'; epsilon {_down(pure)} is left for Laplace noise"
+            hint = f"Epsilon {_down(pure)} is left for Laplace noise. Write: SET dpsql.mechanism = 'laplace'"
     return BudgetExhausted(
         f"{whose} does not cover this query: it {message}",
         requested=epsilon,
@@ -132,13 +132,11 @@ def too_cheap(limit: Limit, asked: Spent, price: Spent, most: int, *, failed: bo
         failed: Whether that is because a query of the user has failed.
     """
     epsilon = asked_epsilon(limit, asked) * _scale(limit, price, most + 1)
-    why, hint = (
-        ("after a query that failed, ", ", or ask the data owner to look at the failure") if failed else ("", "")
-    )
+    why, hint = ("after a query that failed, ", "The data owner can look at the failure. ") if failed else ("", "")
     return PolicyViolation(
         f"{why}each release of a query must cost at least 1/{most} of the whole budget; nothing was charged",
         detail="A failure may depend on the data, so the number of queries is limited.",
-        hint=f"SET dpsql.epsilon = {_up(epsilon)};{hint}",
+        hint=f"{hint}Write: SET dpsql.epsilon = {_up(epsilon)}",
     )
 
 

@@ -205,15 +205,13 @@ def gaussian(sensitivity: Sensitivity, share: Share) -> DiscreteGaussian:
     Reference: Canonne, Kamath & Steinke 2020, theorem 14 and corollary 13.
     """
     if share.accountant is Accountant.PURE:
-        raise InvalidParameter(
-            "Gaussian noise is not for a pure budget", hint="SET dpsql.mechanism = 'laplace' or 'auto'"
-        )
+        raise InvalidParameter("Gaussian noise is not for a pure budget", hint="Write: SET dpsql.mechanism = 'laplace'")
     if share.accountant.shares_rho:
         rho, conversion_delta = share.rho, ZERO
     elif share.delta == 0:
         raise InvalidParameter(
             f"Gaussian noise needs a delta under the {share.accountant.value} accountant",
-            hint="SET dpsql.delta = 1e-9, or SET dpsql.mechanism = 'laplace'",
+            hint="Laplace noise needs none. Write: SET dpsql.mechanism = 'laplace'",
         )
     else:
         rho, conversion_delta = epsilon_to_rho(share.epsilon, share.delta), share.delta

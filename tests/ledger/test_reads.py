@@ -516,7 +516,7 @@ def test_a_question_costs_a_part_of_the_budget_and_more_after_a_failure(
             try_at(Fraction(1, 10**5), f"{most} cheap")
         hint = str(error.value.hint)
         assert ("look at the failure" in hint) is failed
-        least = Fraction(hint.removeprefix("SET dpsql.epsilon = ").partition(";")[0])
+        least = Fraction(hint.partition("SET dpsql.epsilon = ")[2])
         try_at(least, f"{most} least")
         with pytest.raises(PolicyViolation):
             try_at(least * Fraction(98, 100), f"{most} less")
@@ -542,7 +542,7 @@ def test_the_pure_clause_of_zcdp_is_counted_too(sqlite_ledger: SqliteLedger) -> 
     asked = [request("a", laplace(Fraction(22, 100)))]
     with pytest.raises(PolicyViolation, match="1/20") as error:
         sqlite_ledger.charge("ana", terms, asked, sql=SQL, reading=Reading(100, proceed))
-    assert "SET dpsql.epsilon = 0.239;" in str(error.value.hint)
+    assert "SET dpsql.epsilon = 0.239" in str(error.value.hint)
 
 
 def test_a_gateway_cannot_forget_to_say_how_it_reads() -> None:

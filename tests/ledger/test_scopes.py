@@ -272,8 +272,8 @@ def test_the_hint_of_a_groups_refusal_would_fit(team: Ledger, role: Accountant, 
     with pytest.raises(BudgetExhausted, match='group "team"') as refusal:
         charge_only(team, "ben", rules, [request("b", *events(Fraction(40)))], sql=SQL)
     assert refusal.value.requested == 40
-    assert str(refusal.value.hint).startswith("SET dpsql.epsilon = ")
-    fitting = Fraction(str(refusal.value.hint).removeprefix("SET dpsql.epsilon = ").removesuffix(";"))
+    assert str(refusal.value.hint).startswith("Write: SET dpsql.epsilon = ")
+    fitting = Fraction(str(refusal.value.hint).removeprefix("Write: SET dpsql.epsilon = "))
     if shared not in (Accountant.ADVANCED, Accountant.RDP):  # of which what surely fits is told, with room to spare
         with pytest.raises(BudgetExhausted):
             charge_only(team, "ben", rules, [request("b", *events(fitting * Fraction(51, 50)))], sql=SQL)
@@ -287,10 +287,10 @@ def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: Ledger) 
         charge_only(team, "eva", rules, [request(noise, noise)], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
         charge_only(team, "eva", rules, [request("b", gaussian(TENTH))], sql=SQL)
-    assert str(refusal.value.hint).startswith("SET dpsql.mechanism = 'laplace'; epsilon 1 is left")
+    assert str(refusal.value.hint).startswith("Epsilon 1 is left for Laplace noise. Write: SET")
     with pytest.raises(BudgetExhausted) as refusal:  # Laplace noise itself is told its number
         charge_only(team, "eva", rules, [request("b", laplace(2))], sql=SQL)
-    assert refusal.value.hint == "SET dpsql.epsilon = 1;"
+    assert refusal.value.hint == "Write: SET dpsql.epsilon = 1"
     charge_only(team, "eva", rules, [request("b", laplace(1))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
         charge_only(team, "eva", rules, [request("c", gaussian(TENTH))], sql=SQL)
@@ -318,7 +318,7 @@ def test_a_group_without_delta_says_so(team: Ledger) -> None:
     rules = policy(zcdp, big, team=budget(5, Accountant.ZCDP, 2 * MICRO))
     with pytest.raises(BudgetExhausted, match=r"costs delta 0\.000002 for private keys") as refusal:
         charge_only(team, "ana", rules, [request("a", selection(TENTH, 2 * MICRO))], sql=SQL)
-    assert str(refusal.value.hint).startswith("Run SET dpsql.delta = 0.000001")
+    assert str(refusal.value.hint).endswith("Write: SET dpsql.delta = 0.000001")
 
 
 def test_what_has_no_price_for_the_group_is_refused(team: Ledger) -> None:
