@@ -469,7 +469,7 @@ def test_releases_of_one_kind_are_looked_at_once(
         run(ana, f"SET dpsql.epsilon = {epsilon}")
         run(ana, BY_SEX)
     run(ana, "RESET ALL")
-    most_terms = engine._post.most_terms
+    most_terms = PostProcessor.most_terms
 
     def derives(*asked: object) -> object:
         derived.append(asked)
@@ -480,7 +480,7 @@ def test_releases_of_one_kind_are_looked_at_once(
         return most_terms(*asked)  # type: ignore[arg-type]
 
     monkeypatch.setattr(derivations, "derivation", derives)
-    monkeypatch.setattr(engine._post, "most_terms", counts)
+    monkeypatch.setattr(PostProcessor, "most_terms", counts)
     of_women = "SELECT COUNT(*) FROM patients WHERE sex = 'F'"
     run(ana, "SET dpsql.max_error_ratio = 0.2")
     run(ana, of_women)

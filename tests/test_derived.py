@@ -17,6 +17,7 @@ from dpsql.compiler.derivation.derivation import derivation
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
+from dpsql.gateway.reading import ReleaseReader
 from dpsql.gateway.release import stored_release
 from dpsql.gateway.session import Session
 from dpsql.ledger import HandedRelease, NotHeld, Reading, ReleaseRequest
@@ -26,7 +27,7 @@ from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, noise_of, variance
 from tests.compiler.plans import Planner
-from tests.conftest import MakeEngine
+from tests.conftest import Lend, MakeEngine, lent_post_processor
 from tests.examples import profile as examples
 
 DOCTORS = "FROM visits v JOIN doctors d USING (doctor_id)"
@@ -411,9 +412,10 @@ def test_a_payload_that_says_nothing_of_itself_is_refused(payload: bytes) -> Non
         stored_release(payload)
 
 
-def test_a_derived_plan_reads_no_private_row(make_engine: MakeEngine, clinic_policy: Path) -> None:
+def test_a_derived_plan_reads_no_private_row(make_engine: MakeEngine, clinic_policy: Path, lend: Lend) -> None:
     """If the ledger handed out permission to read, the engine would refuse to."""
-    engine = make_engine(clinic_policy)
+    backend = lend(clinic_policy)
+    engine = make_engine(clinic_policy, backend=backend)
     ana = Session(engine, "ana")
     run(ana, "SELECT sex, COUNT(*) FROM patients GROUP BY sex")
     answer = run(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'F'").answer
@@ -421,8 +423,9 @@ def test_a_derived_plan_reads_no_private_row(make_engine: MakeEngine, clinic_pol
     assert all(planned.events == () for planned in answer.query.releases)
     (granted,) = answer.charge.releases
     unread = type(granted)(granted.key, granted.release_id, None, granted.reused)
+    reader = ReleaseReader(engine.policy, engine.ledger, backend, lent_post_processor("UTC"), lambda *_: {})
     with pytest.raises(GuaranteeMismatch):
-        engine._reader.read("ana", answer.query, (unread,), Cancellation())
+        reader.read("ana", answer.query, (unread,), Cancellation())
 
 
 # The search.
@@ -551,15 +554,16 @@ def test_bounds_that_were_set_are_another_question(make_engine: MakeEngine, clin
 
 @pytest.mark.parametrize("heavy", [False, True])
 def test_a_filter_is_derived_where_a_profile_expects_bounds_to_drop_little(
-    make_engine: MakeEngine, wide_policy: Path, heavy: bool
+    make_engine: MakeEngine, wide_policy: Path, tmp_path: Path, heavy: bool
 ) -> None:
-    engine = make_engine(wide_policy)
-    (events,) = (table for table in engine.policy.tables if table.name == "events")
+    owner = make_engine(wide_policy, ledger=tmp_path / "shared.sqlite")
+    (events,) = (table for table in owner.policy.tables if table.name == "events")
     bounds = coarse_bounds(20)
     rows = (1000, 1000, *([1000 if heavy else 0] * (len(bounds) - 1)))
     ranks = (RowRanks(RankGroups(), rows, Fraction(1), 3), RowRanks(RankGroups("ok"), rows, Fraction(1), 3))
-    profile = Profile((TableProfile("events", table_facts(engine.policy, events), bounds, ranks),), ())
-    engine._profile = profile
+    profile = Profile((TableProfile("events", table_facts(owner.policy, events), bounds, ranks),), ())
+    owner.ledger.store_profile(owner.policy, profile.to_json())
+    engine = make_engine(wide_policy, ledger=tmp_path / "shared.sqlite")
     session = Session(engine, "ana")
     run(session, "SELECT ok, COUNT(*) FROM events GROUP BY ok")
     run(session, "SET dpsql.epsilon = 0.5")

@@ -10,14 +10,15 @@ import pytest
 from dpsql.backends.backend import Cancellation
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.gateway.derivations import ReleaseSearch
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import QueryParameters, QueryRequest
+from dpsql.gateway.reading import ReleaseReader
 from dpsql.gateway.release import ReleasedCells
 from dpsql.gateway.session import Session
-from dpsql.ledger import HandedRelease
+from dpsql.gateway.settings import Reuse, Settings
+from dpsql.ledger import GrantedRelease, HandedRelease
 from dpsql.privacy.mechanisms import added
-from tests.conftest import MakeEngine, silence_noise
+from tests.conftest import Lend, MakeEngine, lent_post_processor, silence_noise
 from tests.examples import PROFILE
 from tests.test_derived import PEOPLE, asks, run
 
@@ -62,9 +63,14 @@ CLASSES = {
 }
 
 
+SETTINGS = {"dpsql.epsilon": "0.5", "dpsql.max_error_ratio": "1000", "dpsql.intervals": "on"}
+
+
 def compiled(engine: Engine, session: Session, sql: str) -> CompiledQuery:
-    request = QueryRequest(engine, session.user, session._settings, QueryStatement(sql), QueryParameters())
-    return request.compile_shown()
+    settings = Settings(engine.policy, engine.role(session.user))
+    for name, value in SETTINGS.items():
+        settings.set(name, value)
+    return QueryRequest(engine, session.user, settings, QueryStatement(sql), QueryParameters()).compile_shown()
 
 
 def exact_cells(engine: Engine, session: Session, sql: str) -> tuple[PlannedRelease, ReleasedCells]:
@@ -87,18 +93,22 @@ def noisy(planned: PlannedRelease, exact: ReleasedCells) -> ReleasedCells:
 
 
 @pytest.mark.parametrize(("first", "then"), CLASSES.values(), ids=CLASSES)
-def test_it_lies_within_what_is_announced(make_engine: MakeEngine, clinic_policy: Path, first: str, then: str) -> None:
-    engine = make_engine(clinic_policy)
+def test_it_lies_within_what_is_announced(
+    make_engine: MakeEngine, clinic_policy: Path, lend: Lend, first: str, then: str
+) -> None:
+    backend = lend(clinic_policy)
+    engine = make_engine(clinic_policy, backend=backend)
+    reader = ReleaseReader(engine.policy, engine.ledger, backend, lent_post_processor("UTC"), lambda *_: {})
     session = asks(engine, "cleo")
-    for setting in ("epsilon = 0.5", "max_error_ratio = 1000", "intervals = on"):
-        run(session, f"SET dpsql.{setting}")
+    for name, value in SETTINGS.items():
+        session.configure(name, value)
     planned, exact = exact_cells(engine, session, first)
-    search = ReleaseSearch("cleo", engine._catalog(engine.role("cleo")), Cancellation())
-    query = engine._derivations.derived(search, compiled(engine, session, then))
-    assert query is not None and query.derived_from == (1,) and not query.bought
+    query = engine.explain("cleo", compiled(engine, session, then), Cancellation(), reuse=Reuse.DERIVED).query
+    assert query.derived_from == (1,) and not query.bought
 
     def answered(cells: ReleasedCells) -> list[tuple[object, ...]]:
-        return list(engine._reader._answer("cleo", query, {planned.key: cells}, {}, Cancellation(), None).rows.rows)
+        granted = GrantedRelease(planned.key, 1, cells.to_bytes(planned), reused=True)
+        return list(reader.read("cleo", query, (granted,), Cancellation()).rows.rows)
 
     truths = answered(exact)
 

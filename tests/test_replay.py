@@ -7,6 +7,8 @@ Of private groups those are shown that both neighbours have: one that only one o
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedCells, release
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
+from dpsql.policy import Policy
 from dpsql.policy.profile import Profile
 from tests.conftest import silence_noise
 from tests.engines import Host
@@ -163,6 +166,7 @@ def transcript(
     ledger: Path,
     shown: Groups | None,
     profile: Profile | None = None,
+    policy: Policy | None = None,
 ) -> tuple[list[str], Groups]:
     """What ana's client is told, and the groups that the engine found."""
     survey.fill(database.tables())
@@ -170,7 +174,7 @@ def transcript(
     if profile is not None:
         opened.store_profile(survey.catalog.policy, profile.to_json())
     opened.add_account("ana", "analyst")
-    engine = Engine(survey.catalog.policy, opened, survey.backend)
+    engine = Engine(policy or survey.catalog.policy, opened, survey.backend)
     found: Groups = {}
     with pytest.MonkeyPatch.context() as patch:
         silence_noise(patch)
@@ -188,13 +192,14 @@ def assert_same_transcripts(
     script: Sequence[str],
     folder: Path,
     profile: Profile | None = None,
+    policy: Policy | None = None,
 ) -> list[str]:
     """Both sides tell the same; returns what they tell."""
-    _, here = transcript(survey, left, script, folder / "left.sqlite", None, profile)
-    _, there = transcript(survey, right, script, folder / "right.sqlite", None, profile)
+    _, here = transcript(survey, left, script, folder / "left.sqlite", None, profile, policy)
+    _, there = transcript(survey, right, script, folder / "right.sqlite", None, profile, policy)
     shown = {key: groups & there.get(key, set()) for key, groups in here.items()}
-    one, _ = transcript(survey, left, script, folder / "one.sqlite", shown, profile)
-    other, _ = transcript(survey, right, script, folder / "other.sqlite", shown, profile)
+    one, _ = transcript(survey, left, script, folder / "one.sqlite", shown, profile, policy)
+    other, _ = transcript(survey, right, script, folder / "other.sqlite", shown, profile, policy)
     for mine, yours in zip(one, other, strict=True):
         assert mine == yours
     return one
@@ -210,7 +215,8 @@ def test_neighbours_have_one_transcript(
     asked: list[str],
 ) -> None:
     folder = tmp_path_factory.mktemp("replay")
-    script = [*asked, *(f"EXPLAIN {sql}" for sql in asked)]
+    together = "; ".join(asked)
+    script = [f"EXPLAIN (WORKLOAD) {together}", together, *asked, *(f"EXPLAIN {sql}" for sql in asked)]
     assert_same_transcripts(survey, database.shuffled(1), database.without(unit), script, folder)
 
 
@@ -226,6 +232,26 @@ def test_a_session_tells_nothing_but_what_is_released(
     assert any("Workload: planned together" in line for line in lines) is not is_of_files
     assert any("combined with your release" in line for line in lines)
     assert any("adds up with your releases" in line for line in lines)
+
+
+VISITS_OF = "SELECT COUNT(*), SUM(n) FROM visits JOIN people USING (pid) WHERE sex = '{}'"
+
+
+@drawing(3)
+@given(database=databases(), unit=st.sampled_from(range(UNITS)))
+def test_wide_totals_that_are_bought_together_tell_no_more(
+    survey: Survey, tmp_path_factory: pytest.TempPathFactory, database: Database, unit: int
+) -> None:
+    policy = survey.catalog.policy
+    (role,) = policy.roles
+    policy = replace(policy, roles=(replace(role, query=replace(role.query, wide_share=Fraction(1, 10))),))
+    together = "; ".join(map(VISITS_OF.format, "FMX"))
+    script = (f"EXPLAIN (WORKLOAD) {together}", f"{together}; SELECT 1 / 0", "SET dpsql.intervals = on", together)
+    folder = tmp_path_factory.mktemp("replay")
+    lines = assert_same_transcripts(survey, database, database.without(unit), script, folder, policy=policy)
+    is_of_files = policy.dataset.url.startswith("parquet")
+    assert any("Workload: planned together" in line for line in lines) is not is_of_files
+    assert any("measures how much the bounds drop" in line for line in lines)
 
 
 @drawing(3)

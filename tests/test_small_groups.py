@@ -101,6 +101,8 @@ def test_a_correlated_aggregate_of_a_group_that_is_not_listed_has_no_limits(sess
     ask(session, "SET dpsql.intervals = on")
     unknown = "SELECT c, (SELECT COUNT(*) FROM visits v WHERE v.icd = c) AS n FROM (VALUES ('none')) AS t (c)"
     assert ask(session, unknown).rows == (("none", 0, None, None),)
+    least = f"SELECT i.code, {CORRELATED.format('MIN')} FROM icd10 i"  # a least value has no interval anywhere
+    assert len(ask(session, least).rows[0]) == 2
 
 
 def test_the_least_of_several_noisy_groups_has_no_interval(session: Session) -> None:

@@ -3,16 +3,22 @@
 import itertools
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import duckdb
 import pytest
 
-from dpsql.backends.backend import Cancellation
+from dpsql.backends import open_backend
+from dpsql.backends.backend import Cancellation, ExactCells
 from dpsql.compiler.canonical.descriptions import DescribedRelease
-from dpsql.compiler.derivation.derivation import union
+from dpsql.compiler.derivation.derivation import derivation, union
+from dpsql.compiler.derivation.derivation import errors as derivation_errors
 from dpsql.compiler.plan.query_plan import OtherRelease, PlannedRelease
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, BudgetExhausted, CardinalityViolation, QueryCanceled, UnsupportedQuery
@@ -21,15 +27,18 @@ from dpsql.gateway.answers import Answer
 from dpsql.gateway.derivations import Derivations, PlannedSource, ReleaseSearch
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import QueryParameters, QueryRequest, Result
-from dpsql.gateway.release import listed_groups
+from dpsql.gateway.release import ReleasedCells, listed_groups, release
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Settings
-from dpsql.ledger import BudgetScope, Holder
+from dpsql.ledger import BudgetScope, Charge, Holder
+from dpsql.ledger.sqlite import SqliteLedger
 from dpsql.policy import load_policy
+from dpsql.policy.model import RenewalWindow
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.mechanisms import added, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
+from tests.ledger.world import Clock
 from tests.test_derived import DOCTORS, PEOPLE, asks, derived_from, run, shown, spent
 
 FULL = Fraction(1, 200)
@@ -380,6 +389,8 @@ BY_MONTH = tuple(
 def test_wide_totals_are_cells_of_one_release(wide_engine: Engine) -> None:
     session, alone = asks(wide_engine, "cleo"), asks(wide_engine, "dora")
     told = in_json(session, *BY_MONTH)
+    lines = explained(session, *BY_MONTH)
+    assert lines.count("  measures how much the bounds drop (wide_share)") == 1
     results = ask(session, *BY_MONTH)
     assert told["together"] is True and charges(wide_engine, "cleo") == 1
     assert spent(wide_engine, "cleo").rho <= FULL * Fraction(107, 100)  # one after another it is three times FULL
@@ -516,6 +527,103 @@ def test_no_release_costs_more_than_a_query_may(make_engine: MakeEngine, clinic_
         assert Spent.zero().add(record.price).rho <= FULL
 
 
+# What happens while a workload is planned, charged and read.
+
+
+def test_two_connections_of_a_user_pay_once(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have planned before either is charged."""
+    engine, both, buy = make_engine(clinic_policy), Barrier(2), Engine.buy
+
+    def together(*given: Any) -> Charge | None:
+        both.wait(60)
+        return buy(*given)
+
+    monkeypatch.setattr(Engine, "buy", together)
+    sessions = [asks(engine, "cleo"), Session(engine, "cleo")]
+    with ThreadPoolExecutor(2) as pool:
+        mine, theirs = pool.map(lambda session: ask(session, *BY_FILTER), sessions)
+    assert [result.rows for result in mine] == [result.rows for result in theirs]
+    assert spent(engine, "cleo").rho == FULL and engine.ledger.verify().ok
+
+
+def test_a_smaller_role_between_plan_and_charge_is_obeyed(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(clinic_policy)
+    (role, *others) = policy.roles
+    poor = replace(role, name="poor", budget=replace(role.budget, epsilon=Fraction(1, 100)))
+    engine, buy = make_engine(replace(policy, roles=(role, *others, poor))), Engine.buy
+    session = asks(engine, "cleo")
+
+    def after_the_change(*given: Any) -> Charge | None:
+        engine.ledger.set_role("cleo", "poor")
+        return buy(*given)
+
+    monkeypatch.setattr(Engine, "buy", after_the_change)
+    with pytest.raises(BudgetExhausted):
+        ask(session, *BY_FILTER)
+    assert spent(engine, "cleo") == Spent.zero()
+
+
+def test_a_window_that_ends_between_two_answers_charges_nothing_again(clinic_policy: Path, tmp_path: Path) -> None:
+    policy, clock = load_policy(clinic_policy), Clock()
+    (role, *others) = policy.roles
+    daily = replace(role, budget=replace(role.budget, window=RenewalWindow(1)))
+    policy = replace(policy, roles=(daily, *others))
+    with (
+        closing(SqliteLedger(tmp_path / "ledger.sqlite", clock=clock)) as ledger,
+        closing(Engine(policy, ledger, open_backend(policy))) as engine,
+    ):
+        session = asks(engine, "cleo")
+        first, *rest = session.parse("; ".join(BY_FILTER))
+        session.execute(first)
+        assert spent(engine, "cleo").rho == FULL
+        clock.move(days=2)
+        for statement in rest:
+            assert derived_from(session.execute(statement)) == (1,)
+        assert spent(engine, "cleo") == Spent.zero()  # of the new window
+
+
+def test_a_cancel_keeps_the_charge_and_what_was_read_before(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time limit for statements cancels in the same way. What was not read yet is paid again, as for any query."""
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    asked = (*OF_BOTH_KINDS, *BY_OTHER_KEYS)
+    price = in_json(session, *asked)["price"]
+    made: list[str] = []
+
+    def stopped(planned: PlannedRelease, block: ExactCells) -> ReleasedCells:
+        made.append(planned.key)
+        if len(made) == 1:
+            session.cancel()
+        return release(planned, block)
+
+    monkeypatch.setattr("dpsql.gateway.reading.release", stopped)
+    with pytest.raises(QueryCanceled):
+        ask(session, *asked)
+    assert len(made) == 1 and charges(engine, "cleo") == 1 and isinstance(price, dict)
+    assert float(spent(engine, "cleo").rho) == pytest.approx(price["rho"])
+    ask(session, *asked)
+    assert made.count(made[0]) == 1 and float(spent(engine, "cleo").rho) < 2 * price["rho"]
+    assert engine.ledger.budgets("cleo", engine.policy).failures == 0
+
+
+def test_describing_and_preparing_cost_nothing(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    statements = session.parse("; ".join((f"PREPARE women AS {BY_FILTER[0]}", *BY_FILTER, "EXECUTE women")))
+    shapes = [session.describe(statement) for statement in statements[:-1]]
+    assert spent(engine, "cleo") == Spent.zero()
+    results = [session.execute(statement) for statement in statements]
+    assert [shape.columns for shape in shapes] == [result.columns for result in results[:-1]]
+    assert [result.rows for result in results[1::3]] == [results[1].rows] * 2  # the prepared one is the first one
+    assert spent(engine, "cleo").rho == FULL
+
+
 # The law: a workload is the user's own.
 
 
@@ -546,6 +654,8 @@ def test_unions(wide_policy: Path) -> None:
     assert union(women.described, visits.described) is None  # of other rows
     assert union(both.described, by_sex.described) is None  # the first one itself
     assert union(women.described, some.described) is None  # no columns tell the rows
+    narrow = planner.compile("SELECT COUNT(*) FROM visits", max_rows="3").releases[0]
+    assert narrow.described and union(visits.described, narrow.described) is None  # of other bounds
     query = planner.compile("SELECT COUNT(*) FROM patients WHERE sex = 'F'")
     found = union(women.described, by_sex.described)
     assert found is not None and query.planned is not None and query.price is not None
@@ -609,6 +719,26 @@ def test_keys_of_a_union_are_as_coarse_as_what_they_decide(
     table = "visits" if "visits" in asked else "patients"
     same = described(f"SELECT {', '.join(keys)}, COUNT(*) FROM {table} GROUP BY {', '.join(keys)}").description
     assert made.described is not None and made.described.description.keys == same.keys
+
+
+def test_finer_groups_promise_no_smaller_bias_of_the_same_rows(clinic_policy: Path) -> None:
+    """A profile tells what bounds drop of a table, which is spread over all groups; a filter by sex spares no row."""
+    planner = Planner(load_policy(clinic_policy))
+    women, men = (planner.compile(query) for query in BY_MONTH[:2])
+    mine, other = women.releases[0].described, men.releases[0].described
+    assert mine is not None and other is not None and women.planned is not None
+    found = union(mine, other)
+    assert found is not None
+    (made,) = women.planned(Fraction(1, 10), OtherRelease(found, 0), ()).releases
+    assert made.described is not None
+    dropped = Fraction(10**6)
+    told = replace(made.described.description, bias=dropped)
+    want = replace(women.releases[0], described=replace(mine, bias=dropped))
+    how = derivation(told, want, planner.catalog)
+    assert how is not None and not how.spares
+    noises = [added(each.noise) for each in made.primitives]
+    pairs = derivation_errors(told, noises, how, [1] * len(noises), want, (340, 85))
+    assert pairs is not None and all(anew.bias == derived.bias > 0 for derived, anew in pairs)
 
 
 def test_groups_that_are_listed_have_no_cells_yet(wide_policy: Path) -> None:

@@ -268,7 +268,8 @@ def _error_text(column: OutputColumn) -> str:
 def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -> list[str]:
     schema = ", enforced by the schema" if planned.contribution.one_row else ""
     lines = [f"Release {number}: {contribution_text(query, planned)}{schema}"]
-    if planned.key in {query.releases[total.wide].key for total in query.wide_totals}:
+    wide = (query.releases[total.wide] for total in query.wide_totals)
+    if planned.key in {key for each in wide for key in (each.key, *(source.key for source in each.sources))}:
         lines.append("  measures how much the bounds drop (wide_share)")
     if planned.profiled is not None:
         lines.append(f"  bounds chosen by profile {planned.profiled.profile}: {planned.profiled.why}")
