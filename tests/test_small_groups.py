@@ -13,8 +13,12 @@ import pytest
 
 import dpsql
 from dpsql.backends import ExactCells, open_backend
+from dpsql.compiler.aggregates.error_propagation import with_margins
+from dpsql.compiler.ir.conditions import is_null, negated
+from dpsql.compiler.ir.nodes import Aggregate, AggregateCall, Call, Column, Expr, Filter, Literal, Released
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.plan.suggestion import searchable
+from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.gateway.confidence_intervals import ColumnMargin
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.owner_reads import Suggester
@@ -25,6 +29,7 @@ from dpsql.ledger import open_ledger
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian
+from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
 from tests.conftest import silence_noise
 
@@ -113,6 +118,22 @@ def test_the_least_of_several_noisy_groups_has_no_interval(session: Session) -> 
     of_pairs = "SELECT icd, doctor_id, COUNT(*) AS n FROM visits GROUP BY 1, 2"
     some = f"SELECT i.code, (SELECT MIN(n) FROM ({of_pairs}) AS t WHERE t.icd = i.code) FROM icd10 i"
     assert len(ask(session, some).rows[0]) == 2
+
+
+def test_one_group_is_left_only_where_each_key_is_equated(clinic_policy: Path) -> None:
+    described = Planner(load_policy(clinic_policy)).compile("SELECT icd, COUNT(*) FROM visits GROUP BY icd")
+    assert described.releases[0].described is not None
+    release, fields = described.releases[0].described.release, Fields(10**6)
+    key, count, *_ = release.fields
+
+    def has_limits(condition: Expr) -> bool:
+        least, found = AggregateCall("min", Column(count), False, None, count.type), fields.new(count.type)
+        picked = Aggregate(Filter(release, condition), (), (), (found,), (least,))
+        return with_margins(Lowered(Released(picked), (("least", found),)), fields).limited == (0,)
+
+    assert has_limits(Call("eq", (Column(key), Literal("I10", key.type)), SqlType.BOOLEAN))
+    assert not has_limits(Call("eq", (Column(key), Column(key)), SqlType.BOOLEAN))
+    assert not has_limits(negated(is_null(Column(key))))
 
 
 def test_it_is_the_same_from_python_and_in_the_notice(clinic_policy: Path, tmp_path: Path) -> None:

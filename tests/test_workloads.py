@@ -441,13 +441,18 @@ def test_what_bounds_drop_is_told_to_the_owner_with_the_charge(wide_engine: Engi
     assert charges(wide_engine, "cleo") == 1
     told = [record["body"]["dropped"] for record in wide_engine.ledger.export() if "dropped" in record["body"]]
     assert [[(bound, counted) for bound, counted, *_ in each] for each in told] == [[("max_rows = 50", "rows")]]
+    ask(session, "SELECT COUNT(*) FROM visits", *BY_TWO_FILTERS)  # the first one is there
+    assert charges(wide_engine, "cleo") == 2
 
 
 def test_a_filter_that_spares_a_unit_some_rows_is_asked_alone(wide_engine: Engine) -> None:
-    """Bounds drop rows by code that they would not drop of one code alone."""
+    """Of all years bounds drop rows that they would not drop of one year or day alone."""
     session = asks(wide_engine, "cleo")
-    by_code = [f"SELECT COUNT(*) FROM visits WHERE icd = '{code}'" for code in ("I10", "J00", "E11")]
-    assert in_json(session, *by_code)["together"] is False
+    spans = (("2020-01-01", "2021-01-01"), ("2021-01-01", "2022-01-01"))
+    of_years = [f"SELECT COUNT(*) FROM visits WHERE visited_on >= '{a}' AND visited_on < '{b}'" for a, b in spans]
+    of_days = [f"SELECT COUNT(*) FROM visits WHERE visited_on = '2021-05-0{day}'" for day in (4, 5)]
+    for queries in (of_years, of_days):
+        assert in_json(session, *queries)["together"] is False
 
 
 FLAGS = """
@@ -654,7 +659,7 @@ def test_unions(wide_policy: Path) -> None:
     assert union(women.described, visits.described) is None  # of other rows
     assert union(both.described, by_sex.described) is None  # the first one itself
     assert union(women.described, some.described) is None  # no columns tell the rows
-    narrow = planner.compile("SELECT COUNT(*) FROM visits", max_rows="3").releases[0]
+    narrow = planner.compile("SELECT COUNT(*) FROM visits WHERE cost > 5", max_rows="3").releases[0]
     assert narrow.described and union(visits.described, narrow.described) is None  # of other bounds
     query = planner.compile("SELECT COUNT(*) FROM patients WHERE sex = 'F'")
     found = union(women.described, by_sex.described)
