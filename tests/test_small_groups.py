@@ -136,6 +136,23 @@ def test_one_group_is_left_only_where_each_key_is_equated(clinic_policy: Path) -
     assert not has_limits(negated(is_null(Column(key))))
 
 
+def test_the_notice_tells_of_comparisons_with_noise(session: Session) -> None:
+    above = "SELECT COUNT(*) FROM visits v WHERE cost > (SELECT AVG(w.cost) FROM visits w WHERE {})"
+    told = "released groups that rows are compared with may be noise alone"
+    fine = ask(session, above.format("w.visited_on = v.visited_on")).notices[0].message
+    found = re.match(rf"([\d,]+) of the ([\d,]+) {told}; ", fine)
+    assert found is not None
+    faint, groups = (int(number.replace(",", "")) for number in found.groups())
+    assert 0.9 * groups < faint < groups
+    private = ask(session, above.format("w.icd = v.icd AND w.visited_on = v.visited_on")).notices[0].message
+    assert private.startswith("none of the groups that rows are compared with is shown; ")
+    people = "SELECT COUNT(*) FROM patients p WHERE age > (SELECT AVG(q.age) FROM patients q WHERE q.sex = p.sex)"
+    assert told not in ask(session, people).notices[0].message
+    assert (
+        told not in ask(session, "SELECT COUNT(*) FROM visits WHERE icd = 'I10' AND city = 'none'").notices[0].message
+    )
+
+
 def test_it_is_the_same_from_python_and_in_the_notice(clinic_policy: Path, tmp_path: Path) -> None:
     ledger = f"sqlite:///{tmp_path}/ledger.sqlite"
     with dpsql.connect(clinic_policy, user="ana", ledger=ledger, epsilon=0.1) as connection:

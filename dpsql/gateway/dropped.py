@@ -1,4 +1,8 @@
-"""How much contribution bounds drop of an answer, of released cells alone: what wide totals tell."""
+"""dropped: what released cells tell of an answer beyond its rows.
+
+That is how much contribution bounds drop, by wide totals, and how many of the groups that rows are compared with may be
+noise alone.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -60,6 +64,23 @@ def dropped_shares(query: CompiledQuery, released: Sequence[Cells]) -> Iterator[
         announced = NORMAL_95 * of_each**0.5 / mean if mean else math.inf
         told = is_told(bounded, of_bounded, wide, of_wide)
         yield Dropped(total.release, total.cell, min(max(share, 0.0), 1.0), margin, announced, told)
+
+
+def compared_groups(query: CompiledQuery, released: Sequence[Cells]) -> tuple[int, int] | None:
+    """Of released groups that other releases read, those that may be noise alone, and all; None if none are read.
+
+    Such a group has no cell beyond a 95 % interval of noise.
+    """
+    read = {inner.key for planned in query.releases for made in planned.inputs for inner in made.releases}
+    found: list[NDArray[np.bool_]] = []
+    for planned, cells in zip(query.releases, released, strict=True):
+        adds_up = planned.primitives and not any(each.primitive.is_chosen for each in planned.primitives)
+        if planned.key not in read or not planned.keys or not adds_up:
+            continue
+        limits = [NORMAL_95 * variance_of(each.noise) ** 0.5 for each in planned.primitives]
+        near = [np.abs(cell) <= limit for cell, limit in zip(cells, limits, strict=True)]
+        found.append(np.logical_and.reduce(near))
+    return (sum(int(each.sum()) for each in found), sum(map(len, found))) if found else None
 
 
 def _values(

@@ -118,7 +118,8 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     untold = [name for name in means if name not in told]
     target = [] if pursuit is None else [target_text(pursuit)]
     missed = pursuit is not None and pursuit.failure is not None
-    first = [empty_text(answer), dropped_text(answer.query, answer.rows.dropped, calibrated=calibrated)]
+    drops = dropped_text(answer.query, answer.rows.dropped, calibrated=calibrated)
+    first = [empty_text(answer), compared_text(answer), drops]
     worse = [text for text in first if text is not None]
     parts = [*(target if missed else []), *worse, *inexact_texts(margins), *_caveats(answer.query), paid]
     if margins:
@@ -157,6 +158,17 @@ def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
         for margin in margins
         if margin.inexact and margin.least < margin.greatest
     ]
+
+
+def compared_text(answer: Answer) -> str | None:
+    """That rows were compared with released groups of which none is shown, or most may be noise alone; or None."""
+    if answer.rows.compared is None:
+        return None
+    faint, groups = answer.rows.compared
+    if not groups:
+        return "none of the groups that rows are compared with is shown"
+    told = f"{faint:,} of the {groups:,} released groups that rows are compared with may be noise alone"
+    return told if 2 * faint > groups else None
 
 
 def empty_text(answer: Answer) -> str | None:

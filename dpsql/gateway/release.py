@@ -41,7 +41,7 @@ from dpsql.errors import (
     LimitExceeded,
     QueryCanceled,
 )
-from dpsql.gateway.dropped import Dropped, dropped_shares
+from dpsql.gateway.dropped import Dropped, compared_groups, dropped_shares
 from dpsql.gateway.result_values import as_values
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowSource, RowStore, batches
 from dpsql.privacy.cost import Event
@@ -142,11 +142,20 @@ def stored_release(payload: bytes) -> StoredRelease:
 
 @dataclass(frozen=True)
 class ReleasedRows:
-    """The rows that leave, what bounding dropped of them where wide totals tell it, and their bytes."""
+    """The rows that leave.
+
+    Attributes:
+        rows: The rows.
+        dropped: What bounding dropped of them where wide totals tell it.
+        shares: Their bytes.
+        compared: Of the released groups that rows were compared with, those that may be noise alone, and all; None if
+            rows were compared with none.
+    """
 
     rows: Sequence[tuple[Any, ...]]
     dropped: tuple[Dropped, ...] = ()
     shares: tuple[MemoryShare, ...] = field(default=(), compare=False, repr=False)
+    compared: tuple[int, int] | None = None
 
     def only(self, places: Sequence[int]) -> "ReleasedRows":
         """The same rows with some of their columns; rows in a file stay there."""
@@ -468,7 +477,10 @@ class PostProcessor:
                 self._keep(kept, query, _released_tables(releases) | tables, cancellation)
             else:
                 self._add(kept, query, _CopiedSource(query, query.copied, releases, cancellation))
-        return ReleasedRows(kept.rows(), tuple(dropped_shares(query, [each.cells for each in releases])), kept.shares)
+        cells = [each.cells for each in releases]
+        return ReleasedRows(
+            kept.rows(), tuple(dropped_shares(query, cells)), kept.shares, compared_groups(query, cells)
+        )
 
     def pass_on(
         self, query: CompiledQuery, blocks: Iterable[PublicRows], cancellation: Cancellation, share: MemoryShare
