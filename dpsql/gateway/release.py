@@ -155,7 +155,7 @@ class ReleasedRows:
     rows: Sequence[tuple[Any, ...]]
     dropped: tuple[Dropped, ...] = ()
     shares: tuple[MemoryShare, ...] = field(default=(), compare=False, repr=False)
-    compared: tuple[int, int] | None = None
+    compared: tuple[int, int] | None = field(default=None, compare=False)
 
     def only(self, places: Sequence[int]) -> "ReleasedRows":
         """The same rows with some of their columns; rows in a file stay there."""

@@ -40,14 +40,13 @@ MOST_QUERIES = 20
 _MOST_RELEASES = 60
 """Of all queries that are planned together: the releases of each two are compared."""
 _MOST_UNIONS = 12
-"""Unions of two releases that are tried: those of most pairs."""
+"""Unions that are tried in each round: those of most pairs."""
+_ROUNDS = 3
+"""How often unions are made: in each round, those of the last round with one release more."""
 _MOST_GROUPS = 10_000
 """Groups of a release that is planned together with others, which bounds the time that it takes."""
 _PRICES = Context(prec=3, rounding=ROUND_CEILING)
 """Prices of three digits, as those of other bought releases."""
-
-_ROUNDS = 3
-"""How often unions are made: in each round, those of the last round with one release more."""
 
 
 @dataclass(frozen=True)
