@@ -143,7 +143,9 @@ def test_the_notice_tells_of_comparisons_with_noise(session: Session) -> None:
     found = re.match(rf"([\d,]+) of the ([\d,]+) {told}; ", fine)
     assert found is not None
     faint, groups = (int(number.replace(",", "")) for number in found.groups())
-    assert 0.9 * groups < faint < groups
+    assert (
+        0.7 * groups < faint < groups
+    )  # of noise alone 95 % of the counts and of the sums lie within: 90 % of the groups
     private = ask(session, above.format("w.icd = v.icd AND w.visited_on = v.visited_on")).notices[0].message
     assert private.startswith("none of the groups that rows are compared with is shown; ")
     people = "SELECT COUNT(*) FROM patients p WHERE age > (SELECT AVG(q.age) FROM patients q WHERE q.sex = p.sex)"

@@ -19,7 +19,7 @@ from dpsql.backends.backend import Cancellation, ExactCells
 from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.derivation.derivation import derivation, union
 from dpsql.compiler.derivation.derivation import errors as derivation_errors
-from dpsql.compiler.plan.query_plan import OtherRelease, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, OtherRelease, PlannedRelease
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, BudgetExhausted, CardinalityViolation, QueryCanceled, UnsupportedQuery
 from dpsql.gateway import workloads
@@ -27,7 +27,7 @@ from dpsql.gateway.answers import Answer
 from dpsql.gateway.derivations import Derivations, PlannedSource, ReleaseSearch
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import QueryParameters, QueryRequest, Result
-from dpsql.gateway.release import ReleasedCells, listed_groups, release
+from dpsql.gateway.release import PostProcessor, ReleasedCells, listed_groups, release
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Settings
 from dpsql.ledger import BudgetScope, Charge, Holder
@@ -509,10 +509,19 @@ def test_queries_of_many_releases_are_planned_with_nothing(
     assert "together" not in notices(ask(session, *BY_FILTER))
 
 
-def test_nothing_is_charged_for_what_post_processing_cannot_run(make_engine: MakeEngine, clinic_policy: Path) -> None:
-    engine = make_engine(clinic_policy)
+def test_nothing_is_charged_for_what_post_processing_cannot_run(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, check = make_engine(clinic_policy), PostProcessor.check
     session = asks(engine, "cleo")
-    bad = f"SELECT (ARRAY_AGG(c))[99999999999999999999] FROM (SELECT COUNT(*) AS c {PEOPLE} AND age = 3) AS t"
+    bad = f"SELECT COUNT(*) {PEOPLE} AND age = 3"
+
+    def refuses(post: PostProcessor, query: CompiledQuery, cancellation: Cancellation) -> None:
+        if query.sql == bad:
+            raise UnsupportedQuery("the engine cannot run it; nothing was charged")
+        check(post, query, cancellation)
+
+    monkeypatch.setattr(PostProcessor, "check", refuses)
     statements = session.parse("; ".join((bad, *BY_FILTER)))
     with pytest.raises(UnsupportedQuery, match="nothing was charged"):
         session.execute(statements[0])
