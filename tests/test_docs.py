@@ -153,6 +153,7 @@ ROWS = (
     "(VALUES ('xyz', 'y', 'z')) AS v(a, b, c)",
     "(VALUES (TRUE, FALSE, TRUE)) AS v(a, b, c)",
     "(VALUES (DATE '2026-01-02', DATE '2026-01-01', DATE '2026-01-03')) AS v(a, b, c)",
+    "(VALUES (TIMESTAMP '2026-01-02 10:00:00', TIMESTAMP '2026-01-01 00:00:00')) AS v(a, b)",
     "(SELECT JSON_BUILD_ARRAY(1) AS a) AS v",
     "(SELECT STRING_TO_ARRAY('x,y', ',') AS a, 'x' AS b) AS v",
 )

@@ -529,3 +529,34 @@ def test_plans_do_not_depend_on_what_was_released(nested: Engine) -> None:
         queries.append(compiled(nested, ABOVE))
         run(nested, ABOVE, reuse=Reuse.OFF)
     assert queries[0] == queries[1]
+
+
+NULL_KEYS = """
+version = 1
+[dataset]
+name = "keys"
+url = "duckdb:///keys.duckdb"
+privacy_unit = "person"
+budget = { epsilon = 100, delta = 1e-6 }
+[roles.analyst]
+budget = { epsilon = 100, delta = 1e-6 }
+query = { epsilon = 1, delta = 1e-9, max_epsilon = 10 }
+[tables.visits]
+unit_key = "person"
+max_rows = 2
+max_groups = 1
+columns = { kind = { type = "text" } }
+"""
+
+
+def test_a_group_of_null_takes_no_place_of_a_group_that_rows_look_up(
+    tmp_path: Path, make_engine: MakeEngine, no_noise: None
+) -> None:
+    """Each person has two groups, of which one may count: that of NULL, which equals no row's key, must not."""
+    with duckdb.connect(str(tmp_path / "keys.duckdb")) as connection:
+        columns = "i // 2 AS person, CASE i % 2 WHEN 0 THEN 'a' END AS kind"
+        connection.execute(f"CREATE TABLE visits AS SELECT {columns} FROM range(80) r(i)")
+    (tmp_path / "keys.toml").write_text(NULL_KEYS, encoding="utf-8")
+    looked_up = "SELECT COUNT(*) FROM visits w WHERE w.kind = v.kind"
+    answer = run(make_engine(tmp_path / "keys.toml"), f"SELECT COUNT(*) FROM visits v WHERE ({looked_up}) = 40")
+    assert answer.rows.rows == ((40,),)

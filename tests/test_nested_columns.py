@@ -287,7 +287,7 @@ def test_rows_that_differ_in_nested_values_alone_have_an_order(host: Host, tmp_p
         ("SELECT json_extract_path(shape, NULL) FROM kinds", UnsupportedQuery, "must be a constant"),
         ("SELECT shape @> '{}' FROM kinds", UndefinedFunction, "does not exist"),
         ("SELECT kind OPERATOR(@>) '{}' FROM kinds", UnsupportedQuery, "operator @> is not supported"),
-        ("SELECT kind -> 'a' FROM kinds", DatatypeMismatch, "this must be json, not text"),
+        ("SELECT kind -> 'a' FROM kinds", DatatypeMismatch, "operator -> needs json, not text"),
         ("SELECT words[3000000000] FROM kinds", InvalidParameter, "integer out of range"),
         ("SELECT words[-3000000000:] FROM kinds", InvalidParameter, "integer out of range"),
         ("SELECT words[kind] FROM kinds", UnsupportedQuery, "a subscript must be a whole number"),

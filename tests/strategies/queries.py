@@ -248,6 +248,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *((f"({{0}} {sign} {{1}})", (SPAN, SPAN)) for sign in "+-"),
         *((f"({{0}} {sign} {{1}})", (SPAN, kind)) for sign in "*/" for kind in _NUMBERS),
         ("(-{0})", (SPAN,)),
+        *((f"JUSTIFY_{what}({{0}})", (SPAN,)) for what in ("DAYS", "HOURS", "INTERVAL")),
         ("CAST({0} AS interval)", (TIME,)),
     ),
 }

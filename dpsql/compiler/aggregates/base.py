@@ -482,6 +482,8 @@ def arguments_of(lowering: Lowering, node: exp.Expr, name: str, count: int = 1) 
     given = [part for part in given if part is not None]
     is_distinct = any(isinstance(part, exp.Distinct) for part in given)
     nodes = [each for part in given for each in (part.expressions if isinstance(part, exp.Distinct) else [part])]
+    if is_distinct and len(nodes) == 1 and isinstance(nodes[0], exp.Tuple):
+        nodes = nodes[0].expressions
     if len(nodes) != count:
         wanted = "two arguments" if count > 1 else "one argument"
         joined = " || ' / ' || ".join(f"CAST({print_sql(each)} AS text)" for each in nodes)

@@ -69,6 +69,18 @@ _UNITS = {
 _UNIT_DAYS = 86_400_000_000
 _MICROSECONDS = "(epoch_us({0}) - epoch_us({1}))"
 
+_MONTHS = "CAST(extract(year FROM {0}) * 12 + extract(month FROM {0}) AS HUGEINT)"
+_DAY = "CAST(extract(day FROM {0}) AS HUGEINT)"
+_DAYS = f"({_MONTHS} * 30 + {_DAY})"
+_TIME = "(extract(hour FROM {0}) * 3600000000 + extract(minute FROM {0}) * 60000000 + extract(microsecond FROM {0}))"
+
+
+def _justified(months: str, days: str, microseconds: str) -> Spelling:
+    """An interval of parts of one sign: quotients are cut, and remainders have the sign of what is divided."""
+    parts = f"to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER))"
+    return _tried(f"{parts} + to_microseconds(CAST({microseconds} AS BIGINT))")
+
+
 # Some versions of DuckDB refuse -5e-324 seconds and read 60.5; PostgreSQL rounds first, and ends at 60.
 _SECONDS = "CASE WHEN round({%d}, 6) BETWEEN 0 AND 60 THEN round({%d}, 6) END"
 _DOUBLE_DIGITS = (
@@ -206,6 +218,17 @@ SPELLINGS: dict[str, Spelling] = {
     "interval_add": _tried("{0} + {1}"),
     "interval_subtract": _tried("{0} - {1}"),
     "interval_negate": _tried("-{0}"),
+    "justify_days": _justified(f"{_DAYS} // 30", f"{_DAYS} % 30", _TIME),
+    "justify_hours": _justified(
+        _MONTHS,
+        f"({_DAY} * {_UNIT_DAYS} + {_TIME}) // {_UNIT_DAYS}",
+        f"({_DAY} * {_UNIT_DAYS} + {_TIME}) % {_UNIT_DAYS}",
+    ),
+    "justify_interval": _justified(
+        f"({_DAYS} * {_UNIT_DAYS} + {_TIME}) // {30 * _UNIT_DAYS}",
+        f"({_DAYS} * {_UNIT_DAYS} + {_TIME}) % {30 * _UNIT_DAYS} // {_UNIT_DAYS}",
+        f"({_DAYS} * {_UNIT_DAYS} + {_TIME}) % {_UNIT_DAYS}",
+    ),
     "interval_multiply": _tried("{0} * {1}"),
     "interval_divide": _tried("{0} / {1}"),
     "make_date": _moment("make_date({0}, {1}, {2})"),

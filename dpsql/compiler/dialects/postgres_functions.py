@@ -277,6 +277,7 @@ SPELLINGS: dict[str, Spelling] = {
     "moment_subtract": _shifted("-"),
     "interval_add": Spelling(moderate("{0} + {1}")),
     "interval_subtract": Spelling(moderate("{0} - {1}")),
+    **{f"justify_{what}": Spelling(moderate(f"justify_{what}({{0}})")) for what in ("days", "hours", "interval")},
     # Months and days are 32-bit integers, and hours 2^63 microseconds: each can hold 2e9 and the carry.
     "interval_multiply": Spelling(moderate(f"CASE WHEN {_SIZE} * ({_FACTOR} + 1) < 2e9 THEN {{0}} * {{1}} END")),
     "interval_divide": Spelling(moderate(f"CASE WHEN {_SIZE} < 2e9 * {_FACTOR} THEN {{0}} / {{1}} END")),

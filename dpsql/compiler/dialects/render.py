@@ -7,6 +7,7 @@ Rule 3: only the columns that are needed are rendered.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.compiler.dialects.dialect import Dialect
@@ -208,7 +209,7 @@ class Renderer:
         parts = []
         if window.partition:
             parts.append("PARTITION BY " + ", ".join(self.expression(part) for part in window.partition))
-        by_place = window.function in _BY_PLACE or (window.frame is not None and window.frame.by_rows)
+        by_place = window.function in _BY_PLACE or (window.frame is not None and window.frame.mode == "ROWS")
         order = [self.order(window.order)] if window.order else []
         order += [self._decisive(field) for field in ties] if by_place else []
         if order:
@@ -227,16 +228,15 @@ class Renderer:
         return self._aggregated(window, window.arguments[0], over)
 
     def _frame(self, frame: Frame) -> str:
-        kind = "ROWS" if frame.by_rows else "RANGE"
-        return f"{kind} BETWEEN {self._end(frame.start, 'PRECEDING')} AND {self._end(frame.end, 'FOLLOWING')}"
+        return f"{frame.mode} BETWEEN {self._end(frame.start, 'PRECEDING')} AND {self._end(frame.end, 'FOLLOWING')}"
 
-    def _end(self, offset: int | Span | None, unbounded: str) -> str:
+    def _end(self, offset: int | Decimal | Span | None, unbounded: str) -> str:
         if offset is None:
             return f"UNBOUNDED {unbounded}"
         if offset == 0:
             return "CURRENT ROW"
-        if isinstance(offset, int):
-            return f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
+        if isinstance(offset, int | Decimal):
+            return f"{abs(offset):f} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
         parts = (offset.months, offset.days, offset.microseconds)
         size = self.dialect.constant(constant(Span(*map(abs, parts))), SqlType.INTERVAL)
         return f"{size} {'PRECEDING' if min(parts) < 0 else unbounded if not any(parts) else 'FOLLOWING'}"

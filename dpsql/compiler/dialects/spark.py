@@ -243,6 +243,8 @@ class Spark(Dialect):
         known = _AGGREGATES if isinstance(call, AggregateCall) else _WINDOWS
         if call.function not in known:
             raise lacking(call.function.upper())
+        if isinstance(call, Window) and call.frame is not None and call.frame.mode == "GROUPS":
+            raise lacking("GROUPS in a frame")
 
     def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
         """An aggregate of an argument, with its FILTER or OVER behind it."""

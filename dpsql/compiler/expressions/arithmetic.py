@@ -18,7 +18,7 @@ from dpsql.compiler.ir.walk import as_numeric
 from dpsql.compiler.scope.coercion import common_type
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
-from dpsql.compiler.sql.literals import number
+from dpsql.compiler.sql.literals import number, typed
 from dpsql.errors import DatatypeMismatch, DivisionByZero, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -145,8 +145,12 @@ def _shift(lowering: Lowering, node: exp.Binary) -> Expr:
 
 
 def _negation(lowering: Lowering, node: exp.Neg) -> Expr:
-    if isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return _negated_literal(number(str(node.this.this), lowering.at(node)))
+    inside, is_negative = node.this.unnest(), True
+    while isinstance(inside, exp.Neg):
+        inside, is_negative = inside.this.unnest(), not is_negative
+    if isinstance(inside, exp.Literal) and not inside.is_string:
+        text, at = str(inside.this), lowering.at(node)
+        return _negative(text, at) if is_negative else number(text, at)
     argument = lowering.lower(node.this)
     if argument.type is SqlType.INTERVAL:
         return computed_interval(Call("interval_negate", (argument,), SqlType.INTERVAL))
@@ -158,11 +162,12 @@ def _negation(lowering: Lowering, node: exp.Neg) -> Expr:
     return as_numeric(found) if argument.type is SqlType.NUMERIC else found
 
 
-def _negated_literal(literal: Literal) -> Literal:
-    value = literal.value
-    if not isinstance(value, int | Decimal):
+def _negative(text: str, at: int | None) -> Literal:
+    """The opposite of a number as written: -2147483648 is an integer, and 2147483648 none."""
+    literal = number(text, at)
+    if not isinstance(literal.value, int | Decimal):
         raise TypeError("a number is an int or a Decimal")
-    return Literal(-value, literal.type)
+    return typed(-int(literal.value), at) if text.isdecimal() else Literal(-literal.value, literal.type)
 
 
 def _power(lowering: Lowering, node: exp.Pow) -> Expr:

@@ -313,6 +313,11 @@ def _time_of_day(lowering: Lowering, node: exp.Expr) -> Expr:
     return Literal(lowering.constants.now.time(), SqlType.TIME)
 
 
+def _justified(call: Arguments) -> Expr:
+    """JUSTIFY_DAYS, JUSTIFY_HOURS and JUSTIFY_INTERVAL."""
+    return Call(call.name, (call.interval(0),), SqlType.INTERVAL)
+
+
 METHODS: dict[type[exp.Expr], Method] = {
     exp.Interval: _interval,
     exp.AtTimeZone: _at_time_zone,
@@ -331,6 +336,7 @@ CALLED: dict[str, Called] = {
     "timezone": _timezone,
     "date_bin": _date_bin,
     "isfinite": _is_finite,
+    **dict.fromkeys(("justify_days", "justify_hours", "justify_interval"), _justified),
     "transaction_timestamp": _now,
     "statement_timestamp": _now,
     "clock_timestamp": _now,

@@ -23,7 +23,7 @@ def _operator(lowering: Lowering, node: exp.Operator) -> Expr:
     symbol, place = str(node.args["operator"]), node.expression
     if symbol not in ("->", "->>", "#>", "#>>"):
         raise UnsupportedQuery(f"operator {symbol} is not supported", position=lowering.at(node))
-    found = _json(lowering, lowering.lower(node.this), node)
+    found = _json(lowering, f"operator {symbol}", lowering.lower(node.this), node)
     if symbol.startswith("#"):
         for key in _keys(lowering, node, place):
             found = _either(found, key)
@@ -32,9 +32,9 @@ def _operator(lowering: Lowering, node: exp.Operator) -> Expr:
     return _scalar(found) if symbol.endswith(">>") else found
 
 
-def _json(lowering: Lowering, value: Expr, node: exp.Expr) -> Expr:
+def _json(lowering: Lowering, what: str, value: Expr, node: exp.Expr) -> Expr:
     if value.type not in (SqlType.JSON, SqlType.JSONB):
-        raise DatatypeMismatch(f"this must be json, not {value.type.value}", position=lowering.at(node))
+        raise DatatypeMismatch(f"{what} needs json, not {value.type.value}", position=lowering.at(node))
     return value
 
 
@@ -91,7 +91,7 @@ def _extracted(*, as_text: bool) -> Called:
     """JSON_EXTRACT_PATH(json, 'key', …) and JSON_EXTRACT_PATH_TEXT."""
 
     def lower(call: Arguments) -> Expr:
-        found = _json(call.lowering, call.values[0], call.node)
+        found = _json(call.lowering, call.name.upper(), call.values[0], call.node)
         for index in range(1, len(call)):
             found = _either(found, _plain_path(call, index))
         return _scalar(found) if as_text else found
@@ -108,11 +108,11 @@ def _plain_path(call: Arguments, index: int) -> str:
 
 
 def _typeof(call: Arguments) -> Expr:
-    return Call("json_typeof", (_json(call.lowering, call.values[0], call.node),), SqlType.TEXT)
+    return Call("json_typeof", (_json(call.lowering, call.name.upper(), call.values[0], call.node),), SqlType.TEXT)
 
 
 def _length(call: Arguments) -> Expr:
-    return Call("json_length", (_json(call.lowering, call.values[0], call.node),), SqlType.INTEGER)
+    return Call("json_length", (_json(call.lowering, call.name.upper(), call.values[0], call.node),), SqlType.INTEGER)
 
 
 METHODS: dict[type[exp.Expr], Method] = {exp.Operator: _operator}

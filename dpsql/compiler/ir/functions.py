@@ -319,6 +319,10 @@ FUNCTIONS: dict[str, Function] = table(
     *_infix(_ON_OVERFLOW, days_between="-", moments_between="-", times_between="-", time_add="+", time_subtract="-"),
     *_plain("age", _ON_OVERFLOW, "AGE(moment[, moment])"),
     Function("interval_negate", _ON_OVERFLOW, Spelling("(-{0})")),
+    *(
+        Function(f"justify_{what}", _ON_OVERFLOW, usages=(f"JUSTIFY_{what.upper()}(interval)",))
+        for what in ("days", "hours", "interval")
+    ),
     *_own("interval_add interval_subtract interval_multiply interval_divide", _ON_OVERFLOW),
     Function("make_date", _ON_ERROR, usages=("MAKE_DATE(year, month, day)",)),
     Function("make_time", _ON_ERROR, usages=("MAKE_TIME(hour, minute, second)",)),
@@ -355,7 +359,15 @@ _CONSTANTS = {
     **dict.fromkeys(("text", "value", "characters", "filling"), "'text'"),
     **dict.fromkeys(("number",), "2.5"),
     **dict.fromkeys(("integer", "count", "day", "hour", "length", "minute", "month", "second", "start"), "2"),
-    **{"low": "0", "high": "100", "separator": "'-'", "year": "2026", "moment": "now()", "'zone'": "'UTC'"},
+    **{
+        "low": "0",
+        "high": "100",
+        "separator": "'-'",
+        "year": "2026",
+        "moment": "now()",
+        "interval": "INTERVAL '36 hours'",
+        "'zone'": "'UTC'",
+    },
     **{"'unit'": "'month'", "'part'": "'year'", "'format'": "'YYYY-MM-DD'"},
 }
 """A constant for each argument of usages."""

@@ -131,19 +131,19 @@ class Frame:
     """The rows that a window function sees, relative to its own row.
 
     Attributes:
-        by_rows: True for ROWS, False for RANGE (which counts peers, and rows whose sort value is near).
-        start: Rows before (negative) or after the row, or the distance of sort values; None is the first row of all.
+        mode: ROWS, GROUPS (of peers), or RANGE (which counts peers, and rows whose sort value is near).
+        start: Rows or groups before (negative) or after the row, or the distance of sort values; None is the first row.
         end: The same; None is the partition's last row.
     """
 
-    by_rows: bool
-    start: int | Span | None
-    end: int | Span | None
+    mode: str
+    start: int | Decimal | Span | None
+    end: int | Decimal | Span | None
 
     @property
     def is_near(self) -> bool:
-        """True if rows are in the frame by the distance of their sort values."""
-        return not self.by_rows and any(offset not in (None, 0) for offset in (self.start, self.end))
+        """True if rows are in the frame by their sort values: by groups of peers, or by a distance."""
+        return self.mode != "ROWS" and any(offset not in (None, 0) for offset in (self.start, self.end))
 
 
 @dataclass(frozen=True, slots=True)

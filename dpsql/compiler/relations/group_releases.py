@@ -10,6 +10,7 @@ would have to bound the groups. A histogram is used if counts are shown, keys ar
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
@@ -139,11 +140,17 @@ def _window(lowering: Lowering, node: exp.Window) -> Expr:
 
 
 def _with_room(terms: tuple[Order, ...]) -> tuple[Order, ...]:
-    """Integers to order by as numerics, in which no sum with a frame's offset overflows."""
-    return tuple(
-        replace(term, expression=Cast(term.expression, SqlType.NUMERIC, 0)) if term.expression.type.is_integer else term
-        for term in terms
-    )
+    """Integers to order by as numerics, and times as those of one day: no sum with a frame's offset overflows."""
+
+    def wide(value: Expr) -> Expr:
+        if value.type is SqlType.TIME:
+            return Call("date_at", (_SOME_DAY, value), SqlType.TIMESTAMP)
+        return Cast(value, SqlType.NUMERIC, 0) if value.type.is_integer else value
+
+    return tuple(replace(term, expression=wide(term.expression)) for term in terms)
+
+
+_SOME_DAY = Literal(date(2000, 1, 1), SqlType.DATE)
 
 
 def _window_parts(lowering: Lowering, node: exp.Window) -> Mapping[str, Any]:
@@ -230,24 +237,26 @@ def _frame(lowering: Lowering, spec: exp.Expr | None, order: Sequence[Order]) ->
         return None
     lowering.only(spec, "kind", "start", "start_side", "end", "end_side")
     kind = str(spec.args.get("kind")).upper()
-    if kind not in ("ROWS", "RANGE"):
-        raise UnsupportedQuery("only ROWS and RANGE frames are supported", position=lowering.at(spec))
+    if kind not in ("ROWS", "RANGE", "GROUPS"):
+        raise UnsupportedQuery("a frame has the mode ROWS, RANGE or GROUPS", position=lowering.at(spec))
+    if kind == "GROUPS" and not order:
+        raise InvalidSyntax("GROUPS mode requires an ORDER BY clause", position=lowering.at(spec))
     by = [term.expression.type for term in order] if kind == "RANGE" else None
     start = _frame_end(lowering, spec, "start", by)
     end = _frame_end(lowering, spec, "end", by) if spec.args.get("end") is not None else 0
-    if isinstance(start, int) and isinstance(end, int) and start > end:
+    if isinstance(start, int | Decimal) and isinstance(end, int | Decimal) and start > end:
         raise InvalidSyntax("frame starts after it ends", position=lowering.at(spec))
-    return Frame(by is None, start, end)
+    return Frame(kind, start, end)
 
 
-def _frame_end(lowering: Lowering, spec: exp.Expr, name: str, by: list[SqlType] | None) -> int | Span | None:
+def _frame_end(lowering: Lowering, spec: exp.Expr, name: str, by: list[SqlType] | None) -> int | Decimal | Span | None:
     """The distance of a frame's end, in rows or in sort values: negative before the row; None for the partition's end.
 
     Args:
         lowering: The lowering of the query.
         spec: The frame.
         name: "start" or "end".
-        by: The types of the sort values for a RANGE frame; None for a ROWS frame.
+        by: The types of the sort values for a RANGE frame; None for others.
     """
     offset, side = spec.args.get(name), str(spec.args.get(f"{name}_side")).upper()
     if isinstance(offset, str):
@@ -257,12 +266,18 @@ def _frame_end(lowering: Lowering, spec: exp.Expr, name: str, by: list[SqlType] 
         return None if offset.upper() == "UNBOUNDED" else 0
     if by is not None and len(by) != 1:
         raise InvalidSyntax("RANGE with an offset requires exactly one ORDER BY column", position=lowering.at(spec))
-    if by is not None and by[0].is_moment and offset is not None:
-        return _span_before(lowering, offset) if side == "PRECEDING" else _span_after(lowering, offset)
+    if by is not None and (by[0].is_moment or by[0] is SqlType.TIME) and offset is not None:
+        after = _span_after(lowering, offset)
+        if by[0] is SqlType.TIME:  # of which PostgreSQL adds the hours alone
+            after = Span(0, 0, after.microseconds)
+        return Span(-after.months, -after.days, -after.microseconds) if side == "PRECEDING" else after
     if by is not None and not by[0].is_number:
         raise UnsupportedQuery(
-            "RANGE with an offset needs a number or a moment to order by", position=lowering.at(spec)
+            "RANGE with an offset needs a number, a moment or a time to order by", position=lowering.at(spec)
         )
+    if by is not None and not by[0].is_integer and offset is not None:
+        distance = _distance(lowering, offset)
+        return -distance if side == "PRECEDING" else distance
     most = 1_000_000 if by is None else 2**31 - 1
     value = lowering.whole(offset, "a frame", 0, most).value if offset is not None else None
     if not isinstance(value, int):
@@ -286,9 +301,16 @@ _MAX_FRAME_DAYS = 4_000 * 12 * 31
 """From any date, so many days before it are days that PostgreSQL has: it begins in 4713 BC."""
 
 
-def _span_before(lowering: Lowering, offset: exp.Expr) -> Span:
-    found = _span_after(lowering, offset)
-    return Span(-found.months, -found.days, -found.microseconds)
+def _distance(lowering: Lowering, offset: exp.Expr) -> Decimal:
+    """A constant distance of fractional numbers."""
+    given = lowering.number(offset)
+    given = given.argument if isinstance(given, Cast) else given
+    if not isinstance(given, Literal) or not isinstance(given.value, int | float | Decimal):
+        raise UnsupportedQuery("frame offsets must be constants", position=lowering.at(offset))
+    distance = Decimal(str(given.value))
+    if not 0 <= distance < 2**31:
+        raise InvalidParameter("a frame takes a distance from 0 to 2147483647 here", position=lowering.at(offset))
+    return distance
 
 
 def _grouping(lowering: Lowering, node: exp.Grouping) -> Expr:

@@ -189,7 +189,7 @@ class UnitRows:
     def _exact_window(self, status: Protected, window: Window) -> Window:
         if window.frame is not None and window.frame.is_near:
             raise UnsupportedQuery(
-                "RANGE frames with offsets are not supported over protected rows",
+                "RANGE and GROUPS frames with offsets are not supported over protected rows",
                 hint="Use ROWS, or join the rows with those that are near.",
                 position=self.clauses.at(self.node),
             )

@@ -164,7 +164,7 @@ PARSER_SECONDS = 1.0
 """Processor time of a trial."""
 
 _COLUMNS = "This lists the tables and columns. Write: SELECT * FROM dpsql.columns"
-_PLAN = "Leave ANALYZE out: a query is not run to explain it. Write: EXPLAIN SELECT * FROM dpsql.columns"
+_PLAN = "Leave ANALYZE out: a query is not run to explain it. "
 _NOT_STORED = (
     "Results are not stored. Name the query in WITH. Write: WITH t AS (SELECT * FROM dpsql.columns) SELECT * FROM t"
 )
@@ -442,13 +442,18 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
 def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement | WorkloadStatement:
     words = [token.text.upper() for token in tokens]
     at, json, workload = 1, False, False
-    if words[1:2] == ["("] and words[2:3] and words[2] not in QUERY_WORDS:
+    has_options = words[1:2] == ["("] and words[2:3] != [] and words[2] not in QUERY_WORDS
+    if has_options:
         at = words.index(")") + 1 if ")" in words else len(words)
-        json, workload = _explain_options(words[2 : at - 1], tokens[2].start + 1)
+    first = next((token for token, word in zip(tokens[at:], words[at:], strict=True) if word in QUERY_WORDS), None)
+    asked = sql[first.start : tokens[-1].end + 1] if first is not None else ""
+    example = asked if 0 < len(asked) <= _MAX_EXAMPLE else "SELECT * FROM dpsql.columns"
+    if has_options:
+        json, workload = _explain_options(words[2 : at - 1], example, tokens[2].start + 1)
     if words[at : at + 1] == [] or words[at] not in QUERY_WORDS:
         raise UnsupportedQuery(
             "EXPLAIN must be followed by a query, without ANALYZE",
-            hint=_PLAN if words[at : at + 1] == ["ANALYZE"] else "Write: EXPLAIN SELECT * FROM dpsql.columns",
+            hint=f"{_PLAN if words[at : at + 1] == ['ANALYZE'] else ''}Write: EXPLAIN {example}",
             position=tokens[0].start + 1,
         )
     inner = sql[tokens[at].start : tokens[-1].end + 1]
@@ -456,8 +461,17 @@ def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement | Wor
     return WorkloadStatement((query,), text, json) if workload else ExplainStatement(query, text, json)
 
 
-def _explain_options(words: list[str], position: int) -> tuple[bool, bool]:
+_MAX_EXAMPLE = 1_000
+"""Characters of a query that a hint repeats."""
+
+
+def _explain_options(words: list[str], example: str, position: int) -> tuple[bool, bool]:
     """Return whether the options of EXPLAIN request JSON, and whether a workload is explained.
+
+    Args:
+        words: The options.
+        example: The query that a hint explains.
+        position: Where the options begin.
 
     Raises:
         UnsupportedQuery: An option is not supported.
@@ -468,7 +482,7 @@ def _explain_options(words: list[str], position: int) -> tuple[bool, bool]:
         if value not in _OPTIONS.get(name, ()):
             raise UnsupportedQuery(
                 f"EXPLAIN does not support the option {option}",
-                hint="Write: EXPLAIN (FORMAT JSON) SELECT * FROM dpsql.columns",
+                hint=f"Write: EXPLAIN {example}" if name != "FORMAT" else f"Write: EXPLAIN (FORMAT JSON) {example}",
                 position=position,
             )
         found[name] = value
