@@ -408,7 +408,9 @@ def _looks_at(expression: Expr, hidden: frozenset[Field], links: frozenset[Field
     parts = operands(expression)
     if isinstance(expression, Window):
         keys = (*expression.partition, *(term.expression for term in expression.order))
-        parts = tuple(part for part in parts if part not in keys or plain_column(part) not in hidden)
+        keys += expression.arguments if expression.function == "count" else ()
+        values = expression.arguments if expression.function != "count" else ()
+        parts = (*values, *(key for key in keys if plain_column(key) not in hidden))
     if not parts:
         return plain_column(expression) in hidden
     return any(_looks_at(part, hidden, links) for part in parts)

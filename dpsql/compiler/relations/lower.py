@@ -238,6 +238,10 @@ class QueryLowerer:
 
     def _unnested(self, node: exp.Unnest, scope: Scope) -> Lowered:
         found = unnested(self.clauses, node, scope)
+        for array in (
+            found if isinstance(found, tuple) else (part for each in nodes(found) for part in expressions(each))
+        ):
+            refuse_unlisted(array, scope, self.clauses.at(node))
         if isinstance(found, tuple):
             relation = self._listed([found or [Literal(None, SqlType.TEXT)]], self.clauses.at(node))
             found = relation if found else no_rows_of(relation)
