@@ -116,8 +116,6 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Filter: "FILTER",
     exp.IgnoreNulls: "IGNORE NULLS",
     exp.Interval: "an interval of this form",
-    exp.JSONExtract: "operator ->",
-    exp.JSONExtractScalar: "operator ->>",
     exp.Kwarg: "a named argument",
     exp.Lambda: "a lambda",
     exp.MatchAgainst: "operator @@",
