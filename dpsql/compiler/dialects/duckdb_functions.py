@@ -94,8 +94,9 @@ _WORD = f"lower(trim({_SEEN}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12)
 
 
 def elements_of(array: str) -> str:
-    """The texts of an array's elements as a list."""
-    return f"json_extract_string(CAST({array} AS VARCHAR), '$[*]')"
+    """The texts of an array's elements as a list; an array within an array is none."""
+    text = "CASE WHEN json_type(j) = 'VARCHAR' THEN json_extract_string(j, '$') END"
+    return f"list_transform(CAST(json_extract(CAST({array} AS VARCHAR), '$[*]') AS JSON[]), lambda j: {text})"
 
 
 # Numbers have the digits that they have as numerics of a query, and no zeros behind them.

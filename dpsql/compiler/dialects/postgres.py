@@ -105,7 +105,7 @@ class Postgres(Dialect):
         """A typed constant."""
         target = TYPES[sql_type]
         if value is None:
-            # JSON of protected rows is jsonb, and that of public ones text.
+            # JSON is jsonb, or text where it is shown.
             return "NULL" if sql_type is SqlType.JSON else f"CAST(NULL AS {target})"
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
@@ -264,7 +264,9 @@ class Postgres(Dialect):
             return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
         if target.is_array and not engine.sql_type.is_text:
             return f"CAST(to_json(CAST({column} AS text[])) AS text) {_BINARY}"
-        if target.is_text or target.is_array or target in (SqlType.JSON, SqlType.JSONB):
+        if target in (SqlType.JSON, SqlType.JSONB) and engine.sql_type.is_text:
+            return f"CAST({column} AS jsonb)"  # made by post-processing
+        if target.is_text or target.is_array or target is SqlType.JSON:
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type
         if target.is_moment:
@@ -287,7 +289,8 @@ class Postgres(Dialect):
 
     def elements(self, array: str) -> str:
         """A table of the texts of an array's elements, as its only column e."""
-        return f"(SELECT t {_BINARY} AS e FROM json_array_elements_text(CAST({array} AS json)) AS u(t)) AS s"
+        text = "CASE WHEN json_typeof(j) = 'string' THEN j #>> '{}' END"  # an array within an array is no element
+        return f"(SELECT ({text}) {_BINARY} AS e FROM json_array_elements(CAST({array} AS json)) AS u(j)) AS s"
 
     def _converted(self, column: str, source: SqlType, target: SqlType) -> str:
         moment = convertible(column, source) if source.is_moment else column

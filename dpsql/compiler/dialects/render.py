@@ -115,6 +115,8 @@ class Renderer:
         schema: EngineSchema,
         policy: Policy,
         leaves: Mapping[Relation, Leaf] | None = None,
+        *,
+        shows_rows: bool = False,
     ) -> None:
         """Begin a query.
 
@@ -123,7 +125,9 @@ class Renderer:
             schema: The tables.
             policy: What they are to the query.
             leaves: The relations that are there ready made.
+            shows_rows: Whether rows of public tables are shown, and so whole.
         """
+        self._shows_rows = shows_rows
         self.dialect = dialect
         self._schema = schema
         self._policy = policy
@@ -450,18 +454,19 @@ class Renderer:
         engine = self._schema.tables[table.name].columns
         pairs = [(column.name, field) for column, field in zip(columns, fields, strict=True) if field in needed]
         return [
-            f"{self._value(table, prefix + self.dialect.quote_name(name), engine[name], field)} AS {self.name(field)}"
+            f"{self._value(prefix + self.dialect.quote_name(name), engine[name], field)} AS {self.name(field)}"
             for name, field in pairs
         ]
 
-    def _value(self, table: Table, column: str, engine: EngineColumn, field: Field) -> str:
-        """Return a column's canonical value; JSON and arrays in protected rows may be huge when they are printed.
+    def _value(self, column: str, engine: EngineColumn, field: Field) -> str:
+        """Return a column's canonical value; JSON and arrays that meet protected rows are limited.
 
+        They may be huge when they are printed, and an error would tell which rows meet them.
         A field of the type unknown has only whether the column is NULL: some stored values have no canonical one.
         """
         if field.type is SqlType.UNKNOWN:
             return self.dialect.presence(column)
-        if table.public or not (field.type.is_array or field.type is SqlType.JSON):
+        if self._shows_rows or not (field.type.is_array or field.type is SqlType.JSON):
             return self.dialect.canonical(column, engine, field.type)
         return self.dialect.limited(column, engine, field.type)
 

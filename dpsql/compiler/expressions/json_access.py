@@ -66,7 +66,7 @@ def _keys(lowering: Lowering, node: exp.Expr, path: exp.Expr) -> list[str]:
     """The keys of a path such as '{a,0,b}'."""
     text = str(path.this) if isinstance(path, exp.Literal) and path.is_string else None
     if isinstance(path, exp.Array) and all(isinstance(key, exp.Literal) and key.is_string for key in path.expressions):
-        return [str(key.this) for key in path.expressions]
+        return [_plain_key(lowering, key) for key in path.expressions]
     if text is None:
         raise UnsupportedQuery(
             "a path into JSON must be a constant", hint="Write '{key,0}'.", position=lowering.at(node)

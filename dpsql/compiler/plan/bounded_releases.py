@@ -48,7 +48,7 @@ from dpsql.sqltypes import SqlType
 def public_read(relation: Relation, table: str, catalog: Catalog) -> PublicRead:
     """Return the query for a relation of public rows, which post-processing reads as `table`."""
     dialect = DIALECTS[catalog.schema.engine]
-    renderer = Renderer(dialect, catalog.schema, catalog.policy, None)
+    renderer = Renderer(dialect, catalog.schema, catalog.policy, shows_rows=True)
     inner = renderer.relation(relation, frozenset(relation.fields))
     texts = [dialect.as_text(renderer.name(field), field.type) for field in relation.fields]
     casts = ", ".join(f"{text} AS v{i}" for i, text in enumerate(texts)) or "1 AS one"

@@ -119,7 +119,6 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Kwarg: "a named argument",
     exp.Lambda: "a lambda",
     exp.MatchAgainst: "operator @@",
-    exp.Operator: "this operator",
     exp.PropertyEQ: "operator :=",
     exp.RespectNulls: "RESPECT NULLS",
     exp.Slice: "an array slice",
