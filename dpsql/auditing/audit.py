@@ -153,7 +153,7 @@ def audit(
 
 
 def _engine(policy: Policy, server: str | None) -> EngineKind:
-    """The engine that runs the queries. Spark's SQL is checked otherwise than that of the others, so Spark runs it."""
+    """The engine that runs the queries. Spark's SQL bounds units in other ways than the others', so Spark runs it."""
     wanted = SPARK if engine_of(policy.dataset.url) is SPARK else POSTGRES
     if server is None and wanted is POSTGRES:
         return DUCKDB

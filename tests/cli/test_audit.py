@@ -51,3 +51,14 @@ def test_the_table_of_the_documentation(run: Run, tmp_path: Path) -> None:
 
 def test_a_class_that_is_not_there(run: Run, tmp_path: Path) -> None:
     assert "--only matches no class of queries" in run("audit", write(tmp_path), "--only", "nothing", status=2).output
+
+
+def test_a_policy_of_spark_needs_java(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless --server names a Spark server."""
+    policy = write(tmp_path)
+    text = policy.read_text(encoding="utf-8")
+    policy.write_text(text.replace("duckdb:///small.duckdb", "spark://localhost:1/spark_catalog"), encoding="utf-8")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = run("audit", policy, status=1).stderr
+    assert "Java is not installed" in told and "apt-get install default-jre-headless" in told
