@@ -173,7 +173,7 @@ _BEFORE_NAMES = frozenset({"SELECT", "FROM", "WHERE", "BY", "AND", "OR", "(", ".
 _FOREIGN_NAME = re.compile(r"`([^`]*)`|(?<=[\s(.])\[(\w+)\]")
 """A name as MySQL or SQL Server quotes it."""
 _QUOTED = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|(?P<opened>'|"|/\*|\$\w*\$)""", re.DOTALL
+    r"""'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|(?P<opened>'|"|/\*|\$\w*\$)""", re.DOTALL
 )
 _WHOLE = "SELECT * FROM "
 """What TABLE stands for."""

@@ -115,7 +115,9 @@ def averaged(node: exp.Select) -> tuple[str, ...]:
 def of_groups(node: exp.Expr) -> tuple[str, ...]:
     """A query that aggregates the groups of a SELECT of one item, which is an aggregate of this aggregate."""
     select, outer = node.find_ancestor(exp.Select), node.find_ancestor(exp.AggFunc)
-    if select is None or select is not node.root() or outer is None or len(select.expressions) != 1:
+    if select is None or select is not node.root() or outer is None or not is_small(select):
+        return ()
+    if len(select.expressions) != 1:
         return ()
     inner = select.copy()
     for clause in ("order", "limit", "offset", "distinct", "windows"):
