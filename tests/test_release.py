@@ -475,10 +475,17 @@ COPIED = (
     "SELECT age > 50, sex, SUM(age) FROM patients GROUP BY sex, age > 50",
     "SELECT age, COUNT(*) FROM patients GROUP BY age",
     "SELECT CASE WHEN n IS NULL THEN 0 ELSE n END FROM (SELECT COUNT(*) AS n FROM patients) c",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex LIMIT 2",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY 2 DESC, sex LIMIT 2 OFFSET 1",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY COUNT(*), sex DESC",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY sex NULLS FIRST, 2 DESC OFFSET 2",
+    "SELECT COUNT(*) FROM patients GROUP BY age ORDER BY age DESC NULLS LAST, COUNT(*)",
+    "SELECT age > 50, sex, SUM(age) FROM patients GROUP BY sex, age > 50 ORDER BY age > 50 DESC, sex, 3 LIMIT 3",
 )
 COMPUTED = (
-    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY 2",
-    "SELECT sex, COUNT(*) FROM patients GROUP BY sex LIMIT 2",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY AVG(age)",
+    "SELECT s FROM (SELECT sex AS s, COUNT(*) AS n FROM patients GROUP BY sex ORDER BY 2 LIMIT 2) AS c ORDER BY s",
+    "SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY 2, COUNT(*) % 2",
     "SELECT sex, COUNT(*) FROM patients GROUP BY sex HAVING COUNT(*) > 3",
     "SELECT city, COUNT(*) FROM patients GROUP BY city",
     "SELECT COUNT(*), 1 FROM patients",
@@ -510,6 +517,7 @@ def test_copied_rows_are_those_that_the_engine_returns(
     assert query.copied is not None
     pairs = zip(query.copied.columns, query.columns, strict=True)
     types = {text.place: column.type for text, column in pairs if text.is_key}
+    types |= {each.term.place: each.type for each in query.copied.order if each.term.is_key}
     count = data.draw(st.integers(0, 5)) if planned.keys else 1
     keys = [
         data.draw(st.lists(st.none() | KEYS[types.get(place, SqlType.TEXT)], min_size=count, max_size=count))
@@ -521,7 +529,7 @@ def test_copied_rows_are_those_that_the_engine_returns(
         processor.run(each, [released], {}, {}, Cancellation()).rows for each in (query, replace(query, copied=None))
     )
     assert repr(copied) == repr(computed), "the types, too"
-    assert len(copied) == count
+    assert len(copied) == len(range(count)[query.copied.offset :][: query.copied.limit])
 
 
 @pytest.mark.parametrize("sql", COMPUTED)
@@ -550,6 +558,25 @@ def test_copied_rows_are_made_some_at_a_time(
     assert sum(counts) < 50_000
     found = processor.run(query, [released], {}, {}, Cancellation()).rows
     assert list(found) == [("F", number) for number in range(50_000)]
+
+
+def test_many_rows_are_ordered_by_the_engine_which_can_be_stopped(
+    planner: Planner, processor: PostProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = planner.compile("SELECT sex, COUNT(*) FROM patients GROUP BY sex ORDER BY 2", intervals="off")
+    ordered = []
+    keep = PostProcessor._keep
+
+    def seen(self: PostProcessor, kept: RowStore, query: CompiledQuery, *rest: Any) -> None:
+        ordered.append(query)
+        keep(self, kept, query, *rest)
+
+    monkeypatch.setattr(PostProcessor, "_keep", seen)
+    for count in (1_000, 1_001):
+        released = ReleasedCells((np.full(count, "F", dtype=object),), (np.arange(count, dtype=np.int64)[::-1],))
+        rows = processor.run(query, [released], {}, {}, Cancellation()).rows
+        assert list(rows) == [("F", number) for number in range(count)]
+        assert len(ordered) == (count > 1_000)
 
 
 def test_copied_rows_are_counted_and_may_be_canceled(planner: Planner, processor: PostProcessor) -> None:

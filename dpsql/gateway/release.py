@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import duckdb
@@ -53,6 +53,7 @@ from dpsql.sqltypes.textinput import read
 
 POST_SECONDS = 60.0
 """How long post-processing may take."""
+_FEW_ROWS: Final = 1_000
 
 Tables = Mapping[str, Mapping[str, NDArray[Any]]]
 """What post-processing reads: columns by name, by the name of their table."""
@@ -69,6 +70,11 @@ class ReleasedCells:
 
     keys: tuple[Texts, ...]
     cells: tuple[NDArray[np.int64], ...]
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len((*self.keys, *self.cells)[0])
 
     def to_bytes(self, planned: PlannedRelease | None = None) -> bytes:
         """The form in which the ledger keeps it; of a planned release with what says which others it answers."""
@@ -268,16 +274,16 @@ def _shown(
 
 def _sorted(cells: ReleasedCells) -> ReleasedCells:
     """The same rows by their keys as text, NULLs last: nothing of the engine's order is left."""
-    order = np.lexsort([_ranks(key) for key in reversed(cells.keys)])
+    order = np.lexsort([_ranks(key.tolist()) for key in reversed(cells.keys)])
     return ReleasedCells(tuple(key[order] for key in cells.keys), tuple(cell[order] for cell in cells.cells))
 
 
-def _ranks(key: Texts) -> NDArray[np.int64]:
-    """The place of each text among the different ones in their order; NULL is the last."""
-    texts = key.tolist()
-    places: dict[str | None, int] = {text: place for place, text in enumerate(sorted(set(texts) - {None}))}
-    places[None] = len(places)
-    return np.fromiter(map(places.__getitem__, texts), dtype=np.int64, count=len(texts))
+def _ranks(values: list[Any], *, descending: bool = False, nulls_first: bool = False) -> NDArray[np.int64]:
+    """The place of each value among the different ones in their order; NULL is before or behind them."""
+    ordered = sorted(set(values) - {None}, reverse=descending)
+    places: dict[Any, int] = {value: place for place, value in enumerate(ordered)}
+    places[None] = -1 if nulls_first else len(places)
+    return np.fromiter(map(places.__getitem__, values), dtype=np.int64, count=len(values))
 
 
 def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[np.int64]:
@@ -473,10 +479,12 @@ class PostProcessor:
             columns = tuple(np.array(column, dtype=object) for column in system[wanted.name])
             tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
         with RowStore(share or MemoryShare()) as kept:
-            if query.copied is None:
+            copied = query.copied
+            # Nothing stops Python while it sorts, so it sorts few rows.
+            if copied is None or (copied.order and releases[copied.release].count > _FEW_ROWS):
                 self._keep(kept, query, _released_tables(releases) | tables, cancellation)
             else:
-                self._add(kept, query, _CopiedSource(query, query.copied, releases, cancellation))
+                self._add(kept, query, _CopiedSource(query, copied, releases, cancellation))
         cells = [each.cells for each in releases]
         return ReleasedRows(
             kept.rows(), tuple(dropped_shares(query, cells)), kept.shares, compared_groups(query, cells)
@@ -564,22 +572,40 @@ class _CopiedSource:
         self._cancellation = cancellation
         self._cells = releases[copied.release]
         self._columns = tuple(zip(copied.columns, (column.type for column in query.columns), strict=True))
+        self._places = self._in_order(copied)
         self._at = 0
+
+    def _in_order(self, copied: CopiedRows) -> NDArray[np.int64]:
+        """The places of the rows that are shown, in their order."""
+        everything = slice(None)
+        columns: list[NDArray[Any]] = [np.arange(self._cells.count)]
+        for each in reversed(copied.order):
+            if each.term.is_key:
+                keys = self._keys(each.term, each.type, everything)
+                columns.append(_ranks(keys, descending=each.descending, nulls_first=each.nulls_first))
+            else:
+                numbers = self._numbers(each.term, everything)
+                columns.append(-numbers if each.descending else numbers)
+        end = None if copied.limit is None else copied.offset + copied.limit
+        return np.lexsort(columns)[copied.offset : end]
 
     def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
         """Return the next rows: only their values are made, for all may take much more memory than the cells."""
         self._cancellation.check()
-        part = slice(self._at, self._at + size)
+        part = self._places[self._at : self._at + size]
         self._at += size
         return list(zip(*(self._values(text, sql_type, part) for text, sql_type in self._columns), strict=True))
 
-    def _values(self, text: CopiedText, sql_type: SqlType, part: slice) -> list[Any]:
-        if text.is_key:
-            values: list[Any] = self._cells.keys[text.place][part].tolist()
-            return values if sql_type.is_text else [None if each is None else read(sql_type, each) for each in values]
+    def _values(self, text: CopiedText, sql_type: SqlType, part: NDArray[np.int64]) -> list[Any]:
+        return self._keys(text, sql_type, part) if text.is_key else self._numbers(text, part).tolist()
+
+    def _keys(self, text: CopiedText, sql_type: SqlType, part: NDArray[np.int64] | slice) -> list[Any]:
+        values: list[Any] = self._cells.keys[text.place][part].tolist()
+        return values if sql_type.is_text else [None if each is None else read(sql_type, each) for each in values]
+
+    def _numbers(self, text: CopiedText, part: NDArray[np.int64] | slice) -> NDArray[Any]:
         cell = self._cells.cells[text.place][part]
-        values = cell.tolist() if text.added is None else (cell.astype(np.float64) + text.added).tolist()
-        return values
+        return cell if text.added is None else cell.astype(np.float64) + text.added
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -37,6 +37,7 @@ from dpsql.compiler.ir.nodes import (
     Relation,
     Release,
     Released,
+    Sort,
     SystemScan,
 )
 from dpsql.compiler.ir.walk import nodes
@@ -47,6 +48,7 @@ from dpsql.compiler.plan.profiled_bounds import PreparedForm, read_form
 from dpsql.compiler.plan.query_plan import (
     MAX_RESULT_ROWS,
     CompiledQuery,
+    CopiedOrder,
     CopiedRows,
     OtherRelease,
     OutputColumn,
@@ -281,19 +283,27 @@ class AboveReleases:
         return _post_sql(self.lowered, renderer), self._columns(planned), self._copied(leaves)
 
     def _copied(self, leaves: Mapping[Relation, Leaf]) -> CopiedRows | None:
-        """Its rows, if they are those of one release in its own order, and nothing is computed but intervals."""
+        """Its rows, if they are those of one release, ordered and cut once, and nothing is computed but intervals."""
         columns, relation = [field for _, field in self.lowered.columns], self.lowered.relation
-        above: list[Project] = []
-        while isinstance(relation, Project):
+        above: list[Project | Sort] = []
+        while isinstance(relation, Project | Sort):
             above.append(relation)
             relation = relation.input
         if not isinstance(relation, Release) or leaves[relation].table != f"r{self.releases[relation][0]}":
-            return None  # its rows are sorted, or further columns are computed of them
+            return None  # its own order is not that of its groups, or further columns are computed of them
         known: Mapping[Field, str] = dict(zip(relation.fields, leaves[relation].columns, strict=True))
+        made = CopiedRows(self.releases[relation][0], ())
         for each in reversed(above):
-            known = {field: _same(made, known) for field, made in zip(each.fields, each.expressions, strict=True)}
+            if isinstance(each, Project):
+                pairs = zip(each.fields, each.expressions, strict=True)
+                known = {field: _same(expression, known) for field, expression in pairs}
+                continue
+            order = _copied_order(each, known)
+            if len(order) < len(each.order) or made != CopiedRows(made.release, ()):
+                return None  # by something computed, or rows that are ordered and cut already
+            made = replace(made, order=order, limit=each.limit, offset=each.offset)
         copied = tuple(text for column in columns if isinstance(text := known[column], CopiedText))
-        return CopiedRows(self.releases[relation][0], copied) if len(copied) == len(columns) else None
+        return replace(made, columns=copied) if len(copied) == len(columns) else None
 
     def _columns(self, planned: Sequence[PlannedRelease]) -> tuple[OutputColumn, ...]:
         errors: dict[Field, ColumnError] = {}
@@ -319,6 +329,16 @@ def _same(expression: Expr, known: Mapping[Field, str]) -> str:
             return _same(default, known) if isinstance(absent, CopiedText) and not absent.is_key else ""
         case _:
             return ""
+
+
+def _copied_order(sort: Sort, known: Mapping[Field, str]) -> tuple[CopiedOrder, ...]:
+    """The terms by which rows are ordered, without those that are computed."""
+    terms = ((_same(term.expression, known), term) for term in sort.order)
+    return tuple(
+        CopiedOrder(text, term.expression.type, term.descending, term.nulls_first)
+        for text, term in terms
+        if isinstance(text, CopiedText)
+    )
 
 
 def _post_sql(lowered: Lowered, renderer: Renderer) -> str:

@@ -449,16 +449,32 @@ class OutputColumn:
 
 
 @dataclass(frozen=True)
+class CopiedOrder:
+    """One ORDER BY term of copied rows; `type` is that of its values."""
+
+    term: CopiedText
+    type: SqlType
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
 class CopiedRows:
-    """The rows of one release; each column is a key, a cell, or a cell plus a number.
+    """The rows of one release, or some of them; each column is a key, a cell, or a cell plus a number.
 
     Attributes:
         release: The release, by its place in the plan.
         columns: The source of each column.
+        order: Their order; rows that are equal in it are in the release's own.
+        limit: How many rows of this order are shown; None for all.
+        offset: How many of the first are not.
     """
 
     release: int
     columns: tuple[CopiedText, ...]
+    order: tuple[CopiedOrder, ...] = ()
+    limit: int | None = None
+    offset: int = 0
 
 
 Written = tuple[str, tuple[OutputColumn, ...], CopiedRows | None]
