@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dpsql.compiler.sql.statements import CloseStatement, CopyOptions, DeallocateStatement, FetchStatement
 from dpsql.errors import (
@@ -407,11 +407,10 @@ def _row_columns(result: Result) -> Sequence[ResultColumn] | None:
     return None if result.copy is not None else result.columns
 
 
-def _characters(column: Sequence[object]) -> int:
+def _characters(column: Sequence[Any]) -> int:
     """The characters or bytes of a column's values, if these may be long."""
-    first = next(filter(None, column), None)
-    texts = (value for value in column if isinstance(value, str | bytes)) if isinstance(first, str | bytes) else ()
-    return sum(map(len, texts))
+    is_text = isinstance(next(filter(None, column), None), str | bytes)
+    return sum(map(len, filter(None, column))) if is_text else 0
 
 
 def _counted(tag: str, rows: int) -> str:
