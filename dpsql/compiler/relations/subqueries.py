@@ -127,7 +127,7 @@ def _with_query(lowering: Lowering, node: exp.Binary, kind: str, query: exp.Quer
     operator = type(node) if kind == "all" else _OPPOSITES[type(node)]
     inner = _query(lowering, query)
     field = _only_column(lowering, inner, node)
-    if isinstance(inner.status, Protected):
+    if isinstance(inner.status, Protected) and inner.status.linked is None:
         extreme = "MIN" if isinstance(node, exp.LT | exp.LTE) == (kind == "all") else "MAX"
         raise UnsupportedQuery(
             f"this operator with {kind.upper()} is not supported over protected rows",
@@ -135,7 +135,7 @@ def _with_query(lowering: Lowering, node: exp.Binary, kind: str, query: exp.Quer
             position=lowering.at(node),
             queries=with_extreme(node, extreme, query),
         )
-    argument = lowering.value(node.this)
+    argument = lowering.lower(node.this)
     refuse_unlisted(argument, lowering.scope, lowering.at(node.this))
     _check(lowering, inner, node)
     places = (lowering.at(node.this), lowering.at(query))
@@ -172,7 +172,7 @@ def _with_all(lowering: Lowering, operator: str, left: Expr, right: Expr, relati
 def _member(lowering: Lowering, value: exp.Expr, query: exp.Expr, node: exp.Expr) -> Expr:
     if isinstance(value, exp.Tuple):
         return _row_member(lowering, value, query, node)
-    argument = lowering.value(value)
+    argument = lowering.lower(value)
     inner = _query(lowering, query)
     field = _only_column(lowering, inner, node)
     places = (lowering.at(value), lowering.at(query))
@@ -189,7 +189,7 @@ def _member(lowering: Lowering, value: exp.Expr, query: exp.Expr, node: exp.Expr
 
 def _row_member(lowering: Lowering, row: exp.Tuple, query: exp.Expr, node: exp.Expr) -> Expr:
     """`(a, b) IN (SELECT c, d …)`: true if a row equals it, NULL if a row might, else false."""
-    arguments = [lowering.value(part) for part in row.expressions]
+    arguments = [lowering.lower(part) for part in row.expressions]
     inner = _query(lowering, query)
     if len(inner.columns) != len(arguments):
         many = "many" if len(inner.columns) > len(arguments) else "few"

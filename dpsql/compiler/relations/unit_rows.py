@@ -107,7 +107,7 @@ class UnitRows:
     def _check_key(self, status: Protected, key: Expr) -> None:
         if plain_column(key) is None:
             refuse_unlisted(key, self.scope, self.clauses.at(self.node))
-        if not can_be_key(key, status.relation):
+        if not _parts_rows(key, status):
             raise DatatypeMismatch(
                 f"a value of type {key.type.value} cannot be a group key",
                 hint="Group by a rounded value.",
@@ -133,7 +133,7 @@ class UnitRows:
                 hint="Group by the unit and the value first, then aggregate again.",
                 position=self.clauses.at(self.node),
             )
-        if call.distinct and call.argument is not None and not can_be_key(call.argument, status.relation):
+        if call.distinct and call.argument is not None and not _parts_rows(call.argument, status):
             raise DatatypeMismatch(
                 f"values of type {call.argument.type.value} cannot be counted as distinct",
                 position=self.clauses.at(self.node),
@@ -314,6 +314,11 @@ class UnitRows:
             if fields_in(expression) & status.absent and not becomes_null(expression, status.absent):
                 raise shows_absence(self.clauses.at(items[0].node))
         return frozenset(gone)
+
+
+def _parts_rows(expression: Expr, status: Protected) -> bool:
+    """True where rows of one unit are grouped by an expression: by any number, for no other unit meets it."""
+    return expression.type.is_number or can_be_key(expression, status.relation)
 
 
 def group_of_one(clauses: Clauses, at: int | None, node: exp.Expr) -> PolicyViolation:
