@@ -114,6 +114,13 @@ PATIENTS = [
     ("(age - 10) ^ 2", 0, 10000),
     ("power(weight, 0.5)", 1, 17.3206),
     ("power(2, age / 11)", 1, 1024.01),
+    ("CASE WHEN age > 50 THEN 50 ELSE age END", 0, 50),
+    ("CASE WHEN age < 10 THEN 10 WHEN age >= 90 THEN 90 ELSE age END", 10, 90),
+    ("CASE WHEN age > 50 OR age <= 5 THEN 6 ELSE age END", 6, 50),
+    ("CASE WHEN age > 50 AND sex = 'F' THEN 0 ELSE age END", 0, 110),
+    ("CASE WHEN sex = 'F' THEN 0 ELSE age END", 0, 110),
+    ("greatest(CASE WHEN age > 50 THEN 1 END, 0)", 0, 1),
+    ("least(CASE WHEN age > 50 THEN 1 END, 5::int)", 1, 5),
     ("power(0.5, age / 55)", F(1, 4), 1),
     ("power(weight, -1)", F(1, 300), 1),
     ("power(weight, (age - 55) / 55)", F(1, 300), 300.003),
@@ -190,6 +197,14 @@ def test_subqueries_hand_their_bounds_on(clinic: Planner) -> None:
     assert limits(clinic, "SELECT SUM(age * 2) FROM patients WHERE 2 * age BETWEEN 10 AND 99.5") == (10, 99)
     assert limits(clinic, f"SELECT SUM(twice + 1) FROM ({inner}) AS t WHERE twice IN (10, 20)") == (11, 21)
     assert limits(clinic, "SELECT SUM(age * 2) FROM patients WHERE age * 3 > 10") == (0, 220)
+    # One on a rounded number tells of that; the number itself may be larger.
+    assert limits(clinic, "SELECT SUM(weight) FROM patients WHERE weight::int = 70") == (1, 300)
+    assert limits(clinic, "SELECT SUM(weight) FROM patients WHERE weight::numeric(10, 0) <= 70") == (1, 300)
+    assert limits(clinic, "SELECT SUM(weight::int) FROM patients WHERE weight::int = 70") == (70, 70)
+    assert limits(clinic, "SELECT SUM(age) FROM patients WHERE age::numeric(10, 2) <= 70 AND age::float8 > 5") == (
+        6,
+        70,
+    )
     # The column's own grid comes along as well.
     assert grid(clinic, f"SELECT SUM(w) FROM ({inner}) AS t WHERE w > 5").step == F(1, 10)
     assert grid(clinic, "SELECT SUM(weight) FROM patients").step == F(1, 10)

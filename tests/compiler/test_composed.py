@@ -26,7 +26,7 @@ SEED = 20261123
 ROUNDS = 20_000 if LONG else 500
 COLUMNS = {
     INT: ("n", "small", "id"),
-    FLOAT: ("x",),
+    FLOAT: ("x", "r"),
     NUMERIC: ("price",),
     TEXT: ("word",),
     BOOL: ("ok",),

@@ -64,6 +64,8 @@ def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left
     if name in ("divide", "modulo") and _is_number(left) and _is_number(right) and not right.value:
         raise DivisionByZero("division by zero", position=lowering.at(node))
     target = common_type((left, right), lowering.at(node))
+    if target is SqlType.REAL and not {left.type, right.type} <= {SqlType.REAL, SqlType.UNKNOWN}:
+        target = SqlType.DOUBLE
     if not target.is_number:
         raise DatatypeMismatch(f"operator {symbol} needs numbers, not {target.value}", position=lowering.at(node))
     if target.is_integer:
@@ -74,7 +76,7 @@ def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left
     right = lowering.coercion.rounded(right) if name == "divide" else right
     found = Call(name, tuple(lowering.coercion.to(side, SqlType.DOUBLE) for side in (left, right)), SqlType.DOUBLE)
     is_too_long = name in _EXACT and isinstance(left, Literal) and isinstance(right, Literal)
-    return as_numeric(found) if target is SqlType.NUMERIC and not is_too_long else found
+    return found if is_too_long else _of_type(found, target)
 
 
 def _is_number(expression: Expr) -> TypeGuard[Literal]:
@@ -159,7 +161,14 @@ def _negation(lowering: Lowering, node: exp.Neg) -> Expr:
     if argument.type is not SqlType.UNKNOWN and not argument.type.is_number:
         raise DatatypeMismatch(f"operator - needs numbers, not {argument.type.value}", position=lowering.at(node))
     found = Call("negate", (lowering.coercion.to(argument, SqlType.DOUBLE, lowering.at(node)),), SqlType.DOUBLE)
-    return as_numeric(found) if argument.type is SqlType.NUMERIC else found
+    return _of_type(found, argument.type)
+
+
+def _of_type(computed: Expr, kind: SqlType) -> Expr:
+    """A number that was computed in double precision, as PostgreSQL gives it for arguments of a type."""
+    if kind is SqlType.REAL:
+        return Cast(computed, SqlType.REAL)
+    return as_numeric(computed) if kind is SqlType.NUMERIC else computed
 
 
 def _negative(text: str, at: int | None) -> Literal:
@@ -217,7 +226,7 @@ def _abs(call: Arguments) -> Expr:
     argument = call.number(0)
     if argument.type.is_integer:
         return Call("int_abs", (argument,), argument.type)
-    return _numeric("abs")(call)
+    return _of_type(Call("abs", (call.double(0),), SqlType.DOUBLE), argument.type)
 
 
 def _sign(call: Arguments) -> Expr:

@@ -273,8 +273,8 @@ def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
     sides, places = [lowering.lower(side) for side in nodes], [lowering.at(side) for side in nodes]
     unified = lowering.coercion.unify_compared(sides, places)
     _need_comparable(lowering, unified[0].type, node)
-    if sides[0].type.is_moment and unified[0].type is not sides[0].type:
-        # PostgreSQL compares two moment types without this cast, and the result has the type of the first.
+    if (sides[0].type.is_moment or sides[0].type is SqlType.REAL) and unified[0].type is not sides[0].type:
+        # PostgreSQL compares these without a cast of the first, whose type the result has.
         return Case(((Call("eq", unified, SqlType.BOOLEAN), Literal(None, sides[0].type)),), sides[0], sides[0].type)
     found = Call("nullif", unified, unified[0].type)
     return as_numeric(found) if common_type(sides, places[0]) is SqlType.NUMERIC else found

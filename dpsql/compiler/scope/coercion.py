@@ -79,6 +79,8 @@ class Coercion:
     ) -> Expr:
         """Return a function of expressions in their common type; with numerics it is computed in DOUBLE PRECISION."""
         target = common_type(expressions, at)
+        if target is SqlType.REAL and any(e.type not in (SqlType.REAL, SqlType.UNKNOWN) for e in expressions):
+            return Cast(make(tuple(self.to(e, SqlType.DOUBLE, at) for e in expressions)), SqlType.REAL)
         if target is not SqlType.NUMERIC or sum(e.type is not SqlType.UNKNOWN for e in expressions) == 1:
             return make(tuple(self.to(e, target, at) for e in expressions))
         return as_numeric(make(tuple(self.to(e, SqlType.DOUBLE, at) for e in expressions)))
@@ -91,6 +93,8 @@ class Coercion:
             places: The position of each side in the text.
         """
         target = common_type(expressions, places[0])
+        if target is SqlType.REAL and any(e.type is not SqlType.REAL for e in expressions):
+            target = SqlType.DOUBLE
         if target in (SqlType.NUMERIC, SqlType.DOUBLE):
             numbers = (
                 self.to(e, target, at) if e.type is SqlType.UNKNOWN else e
@@ -147,7 +151,7 @@ def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:
     if all(t.is_integer for t in types):
         return max(types, key=_INTEGER_ORDER.index)
     if all(t.is_number for t in types):
-        return SqlType.DOUBLE if {SqlType.REAL, SqlType.DOUBLE}.intersection(types) else SqlType.NUMERIC
+        return next((each for each in (SqlType.DOUBLE, SqlType.REAL) if each in types), SqlType.NUMERIC)
     if all(t.is_text for t in types):
         return SqlType.TEXT if first is SqlType.CHAR else first
     if all(t.is_moment for t in types):

@@ -5,16 +5,17 @@ never privacy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import copysign, exp, log, log10, sqrt
 from typing import TypeGuard
 
-from dpsql.compiler.ir.conditions import conjuncts
+from dpsql.compiler.ir.conditions import TRUE, all_of, conjuncts
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, PAIRS, SPREADS
 from dpsql.compiler.ir.nodes import (
+    COMPUTED_SCALE,
     Aggregate,
     Call,
     Case,
@@ -69,7 +70,7 @@ class Interval:
 
 
 UNBOUNDED = Interval()
-Bounded = Field | Call | Case
+Bounded = Field | Call | Case | Cast
 """What conditions say something of: a column, or what a query computes."""
 Bounds = Mapping[Bounded, Interval]
 _UNKNOWN: Bounds = {}
@@ -254,8 +255,8 @@ _COMPARISONS = frozenset({"eq", "lt", "le", "gt", "ge"})
 
 
 def _compared(expression: Expr) -> Bounded | Fraction | None:
-    """The field or expression that is compared, without casts between number types, or the constant."""
-    while isinstance(expression, Cast) and expression.type.is_number and expression.argument.type.is_number:
+    """The field or expression that is compared, without conversions that keep a number, or the constant."""
+    while isinstance(expression, Cast) and _keeps_number(expression):
         expression = expression.argument
     if isinstance(expression, Column):
         return expression.field
@@ -264,9 +265,16 @@ def _compared(expression: Expr) -> Bounded | Fraction | None:
     return expression if _is_known(expression) else None
 
 
-def _is_known(expression: Expr) -> TypeGuard[Call | Case]:
+def _keeps_number(cast: Cast) -> bool:
+    """True of a conversion between number types that rounds to no fewer digits than all computed numbers have."""
+    if not cast.type.is_number or not cast.argument.type.is_number:
+        return False
+    return cast.argument.type.is_integer or (not cast.type.is_integer and cast.scale in (None, COMPUTED_SCALE))
+
+
+def _is_known(expression: Expr) -> TypeGuard[Call | Case | Cast]:
     """True if conditions on an expression are looked up; expressions with subqueries are too large for that."""
-    return isinstance(expression, Call | Case) and not relations_in(expression)
+    return isinstance(expression, Call | Case | Cast) and not relations_in(expression)
 
 
 def interval(expression: Expr, bounds: Bounds) -> Interval:
@@ -326,9 +334,12 @@ def _whole(end: Fraction | None, direction: int) -> Fraction | None:
 
 
 def _case(expression: Case, bounds: Bounds) -> Interval:
-    """The hull of the branches, each under its own condition; NULL branches are left out."""
-    parts = [(value, narrow(bounds, condition)) for condition, value in expression.branches]
-    parts.append((expression.default, dict(bounds)))
+    """The hull of the branches, each under its own condition and not those before; NULL branches are left out."""
+    parts: list[tuple[Expr, Bounds]] = []
+    for condition, value in expression.branches:
+        parts.append((value, narrow(bounds, condition)))
+        bounds = narrow(bounds, _failed(condition))
+    parts.append((expression.default, bounds))
     hull: Interval | None = None
     for value, inner in parts:
         if isinstance(value, Literal) and value.value is None:
@@ -336,6 +347,17 @@ def _case(expression: Case, bounds: Bounds) -> Interval:
         found = interval(value, inner)
         hull = found if hull is None else hull.hull(found)
     return hull or UNBOUNDED
+
+
+_OPPOSITES = {"gt": "le", "ge": "lt", "lt": "ge", "le": "gt"}
+
+
+def _failed(condition: Expr) -> Expr:
+    """What holds of the values that are not NULL where a comparison, or each of several, is not true."""
+    if isinstance(condition, Call) and condition.function == "or":
+        return all_of(*map(_failed, condition.arguments))
+    opposite = _OPPOSITES.get(condition.function) if isinstance(condition, Call) else None
+    return replace(condition, function=opposite) if isinstance(condition, Call) and opposite is not None else TRUE
 
 
 def _call(expression: Call, bounds: Bounds) -> Interval:
@@ -351,6 +373,10 @@ def _call(expression: Call, bounds: Bounds) -> Interval:
     parts = [interval(argument, bounds) for argument in expression.arguments]
     if name == "divide":
         return _quotient(expression, parts)
+    if name in ("least", "greatest"):
+        return _extreme(
+            name, parts, [part for e, part in zip(expression.arguments, parts, strict=True) if _is_constant(e)]
+        )
     rule = _RULES.get(name)
     has_order = expression.type.is_number or expression.type.is_moment
     return rule(parts) if rule is not None and has_order else UNBOUNDED
@@ -495,21 +521,19 @@ def _hull(parts: list[Interval]) -> Interval:
     return found
 
 
-def _constants(parts: list[Interval]) -> list[Fraction]:
-    return [part.lower for part in parts if part.lower is not None and part.lower == part.upper]
+def _extreme(name: str, parts: list[Interval], constants: list[Interval]) -> Interval:
+    """LEAST and GREATEST skip NULLs: of their arguments, only constants, which are never NULL, bound the result."""
+    found = _hull(parts)
+    for constant in constants:
+        found = found.intersect(Interval(None, constant.upper) if name == "least" else Interval(constant.lower))
+    return found
 
 
-def _least(parts: list[Interval]) -> Interval:
-    """LEAST skips NULLs: only the upper bound of a constant, which is never NULL, is an upper bound of the result."""
-    around = _hull(parts)
-    uppers = [end for end in (around.upper, *_constants(parts)) if end is not None]
-    return Interval(around.lower, min(uppers, default=None))
-
-
-def _greatest(parts: list[Interval]) -> Interval:
-    around = _hull(parts)
-    lowers = [end for end in (around.lower, *_constants(parts)) if end is not None]
-    return Interval(max(lowers, default=None), around.upper)
+def _is_constant(expression: Expr) -> bool:
+    """True of a constant that is not NULL, of any type to which it is converted."""
+    while isinstance(expression, Cast):
+        expression = expression.argument
+    return isinstance(expression, Literal) and expression.value is not None
 
 
 def _increasing(
@@ -618,8 +642,6 @@ _RULES = {
     "trunc": _rounded,
     "round": _rounded,
     "coalesce": _hull,
-    "least": _least,
-    "greatest": _greatest,
     "sqrt": _increasing(sqrt, _between(0, None)),
     "cbrt": _increasing(lambda number: copysign(abs(number) ** (1 / 3), number)),
     "ln": _increasing(log),
