@@ -277,6 +277,8 @@ def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
         # PostgreSQL compares these without a cast of the first, whose type the result has.
         return Case(((Call("eq", unified, SqlType.BOOLEAN), Literal(None, sides[0].type)),), sides[0], sides[0].type)
     found = Call("nullif", unified, unified[0].type)
+    if found.type.is_integer and sides[0].type.is_integer:
+        return lowering.coercion.to(found, sides[0].type)
     return as_numeric(found) if common_type(sides, places[0]) is SqlType.NUMERIC else found
 
 
