@@ -136,7 +136,8 @@ def _with_query(lowering: Lowering, node: exp.Binary, kind: str, query: exp.Quer
             queries=with_extreme(node, extreme, query),
         )
     argument = lowering.lower(node.this)
-    refuse_unlisted(argument, lowering.scope, lowering.at(node.this))
+    compared = Call(COMPARISONS[operator], (argument, Column(field)), SqlType.BOOLEAN)
+    refuse_unlisted(compared, Scope((inner.source(""),), outer=lowering.scope), lowering.at(node.this))
     _check(lowering, inner, node)
     places = (lowering.at(node.this), lowering.at(query))
     left, right = lowering.coercion.unify_compared((argument, Column(field)), places)
