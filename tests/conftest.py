@@ -66,6 +66,7 @@ COVERS = {
         "test_neighbours_rows",
         "test_neighbours_units",
         "test_nested",
+        "test_nested_columns",
         "test_previews",
     ),
     *("test_prices", "test_probes", "test_release", "test_replay", "test_responses", "test_scopes", "test_session"),

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.compiler.dialects.spark import Spark
 from dpsql.compiler.ir.functions import FUNCTIONS
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Column, Field, Grid, Literal
+from dpsql.compiler.ir.nodes import AggregateCall, Call, Column, Field, Frame, Grid, Literal, Window
 from dpsql.compiler.ir.schema import EngineColumn
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.policy import load_policy
@@ -88,6 +88,14 @@ def test_no_order_is_left_open(spark: Planner) -> None:
     assert "array_sort(collect_list(struct(v AS v, m AS n)))" in release.sql
     assert DIALECT.numbered("", ["k0", "k1"]) == "row_number() OVER ( ORDER BY k0 NULLS LAST, k1 NULLS LAST)"
     assert DIALECT.numbered("PARTITION BY unit", ()) == "row_number() OVER (PARTITION BY unit ORDER BY 1)"
+
+
+def test_what_reaches_spark_in_no_query_is_refused_too() -> None:
+    frame = Frame("GROUPS", -1, 0)
+    with pytest.raises(UnsupportedQuery, match="GROUPS in a frame is not supported where Spark"):
+        DIALECT.check_call(Window("sum", (), (), (), frame, SqlType.BIGINT))
+    with pytest.raises(UnsupportedQuery, match="UNNEST of arrays is not supported where Spark"):
+        DIALECT.elements("x")
 
 
 def test_sums_are_decimals() -> None:

@@ -238,7 +238,7 @@ def _frame(lowering: Lowering, spec: exp.Expr | None, order: Sequence[Order]) ->
     lowering.only(spec, "kind", "start", "start_side", "end", "end_side")
     kind = str(spec.args.get("kind")).upper()
     if kind not in ("ROWS", "RANGE", "GROUPS"):
-        raise UnsupportedQuery("a frame has the mode ROWS, RANGE or GROUPS", position=lowering.at(spec))
+        raise TypeError("a frame has one of three modes")
     if kind == "GROUPS" and not order:
         raise InvalidSyntax("GROUPS mode requires an ORDER BY clause", position=lowering.at(spec))
     by = [term.expression.type for term in order] if kind == "RANGE" else None
