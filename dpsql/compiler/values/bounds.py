@@ -128,9 +128,8 @@ def bounds_of(relation: Relation, outer: Bounds = _UNKNOWN) -> dict[Bounded, Int
 
 
 def _listed(cells: Sequence[Literal]) -> Interval:
-    """The interval of a column of VALUES; a parameter without a value may have any."""
-    known = [cell.value for cell in cells if cell.value is not None or cell.parameter is not None]
-    return _around(known)
+    """The interval of a column of VALUES."""
+    return _around([cell.value for cell in cells if cell.value is not None])
 
 
 def _around(values: Sequence[object]) -> Interval:
