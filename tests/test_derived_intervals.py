@@ -70,7 +70,9 @@ def compiled(engine: Engine, session: Session, sql: str) -> CompiledQuery:
     settings = Settings(engine.policy, engine.role(session.user))
     for name, value in SETTINGS.items():
         settings.set(name, value)
-    return QueryRequest(engine, session.user, settings, QueryStatement(sql), QueryParameters()).compile_shown()
+    return QueryRequest(
+        engine, session.user, settings, QueryStatement(sql), QueryParameters(), engine.now()
+    ).compile_shown()
 
 
 def exact_cells(engine: Engine, session: Session, sql: str) -> tuple[PlannedRelease, ReleasedCells]:

@@ -160,3 +160,37 @@ def test_what_failed_before_undoes_nothing_of_the_next(wide_engine: Engine) -> N
     session.execute(statement)
     session.end_implicit()
     assert session.output_settings["DateStyle"].startswith("German")
+
+
+def test_the_time_is_that_of_the_beginning(wide_engine: Engine) -> None:
+    session = Session(wide_engine, "ana")
+
+    def told(sql: str) -> object:
+        (statement,) = session.parse(sql)
+        return session.execute(statement).rows[0][0]
+
+    def time() -> object:
+        return told("SELECT now()")
+
+    assert time() != time()
+    for end in ("COMMIT", "ROLLBACK"):
+        ours(session, "BEGIN")
+        begun = time()
+        ours(session, "SAVEPOINT a")
+        assert begun == time() == told("SELECT CURRENT_TIMESTAMP")
+        ours(session, end)
+        assert time() != begun
+    ours(session, "BEGIN")
+    begun = time()
+    ours(session, "COMMIT AND CHAIN")
+    later = time()
+    assert begun != later == time()
+    ours(session, "ROLLBACK")
+    session.begin_implicit(several=True)
+    begun = time()
+    ours(session, "BEGIN")
+    assert begun == time()
+    session.end_implicit()
+    assert begun == time()
+    ours(session, "COMMIT")
+    assert begun != time()

@@ -87,7 +87,11 @@ WORKLOADS = (
 
 def ask(session: Session, *queries: str) -> list[Result]:
     """What one message answers."""
-    return [session.execute(statement) for statement in session.parse("; ".join(queries))]
+    session.begin_implicit(several=True)
+    try:
+        return [session.execute(statement) for statement in session.parse("; ".join(queries))]
+    finally:
+        session.end_implicit()
 
 
 def explained(session: Session, *queries: str) -> list[str]:
@@ -182,7 +186,7 @@ def test_greedy_is_not_far_from_the_best(
     planner = engine.planner("cleo", Cancellation())
     settings = Settings(engine.policy, engine.role("cleo"))
     compiled = [
-        QueryRequest(engine, "cleo", settings, QueryStatement(query), QueryParameters()).compile_shown()
+        QueryRequest(engine, "cleo", settings, QueryStatement(query), QueryParameters(), engine.now()).compile_shown()
         for query in queries
     ]
     plan = planner.plan(compiled)
@@ -218,6 +222,19 @@ def test_answers_are_those_of_the_queries_alone(engine: Engine, no_noise: None) 
     has_key = patients.query.releases[0].contribution.one_row
     saves = spent(engine, "cleo").rho < spent(engine, "dora").rho - FULL  # the last query is asked by itself
     assert saves is has_key
+
+
+@pytest.mark.parametrize("since", ["NOW() - INTERVAL '9000 days'", "LOCALTIMESTAMP - INTERVAL '9000 days'"])
+def test_queries_that_use_the_time_are_charged_once(make_engine: MakeEngine, clinic_policy: Path, since: str) -> None:
+    """The time of a message is that of its beginning."""
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    queries = (*BY_FILTER, f"SELECT COUNT(*) FROM visits WHERE visited_on > {since}")
+    told = in_json(session, *queries)["price"]
+    results = ask(session, *queries)
+    assert "together" in notices(results) and isinstance(told, dict)
+    assert told["rho"] == pytest.approx(float(spent(engine, "cleo").rho))
+    assert charges(engine, "cleo") == 1
 
 
 # What ends the row, and what is charged when something fails.

@@ -113,7 +113,7 @@ class Engine:
         intervals: bool = False,
     ) -> Described:
         """Tell the types of a query's placeholders and columns; nothing is read."""
-        role, constants = self.role(user), self._constants(user, schemas)
+        role, constants = self.role(user), self._constants(self.now(), user, schemas)
         key = query_key(user, role, statement, (), types, schemas, intervals)
         known = self._described.get(key)
         if known is not None:
@@ -133,7 +133,7 @@ class Engine:
         types: Sequence[SqlType | None] = (),
     ) -> CompiledQuery:
         """Plan a query; nothing is read."""
-        role, constants = self.role(user), self._constants(user, settings.schemas)
+        role, constants = self.role(user), self._constants(settings.now, user, settings.schemas)
         key = plan_key(user, role, statement, settings, values, types)
         known = self._plans.get(key)
         if known is not None:
@@ -362,8 +362,8 @@ class Engine:
     def _catalog(self, role: Role) -> Catalog:
         return Catalog(self.policy, self._backend.schema, role, self._profile)
 
-    def _constants(self, user: str, schemas: tuple[str, ...]) -> Constants:
-        return Constants(self.now(), user, self.policy.dataset.name, VERSION_TEXT, schemas)
+    def _constants(self, now: datetime, user: str, schemas: tuple[str, ...]) -> Constants:
+        return Constants(now, user, self.policy.dataset.name, VERSION_TEXT, schemas)
 
     def _lock_of(self, key: str) -> threading.Lock:
         with self._making_lock:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fractions import Fraction
 from functools import partial
 
@@ -110,13 +111,14 @@ class QueryParameters:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """A query, who asks it, and the settings it is asked under."""
+    """A query, who asks it, and the settings and the time it is asked under."""
 
     engine: Engine
     user: str
     settings: Settings
     statement: QueryStatement
     parameters: QueryParameters
+    now: datetime
 
     def compile(self) -> CompiledQuery:
         """Plan it at the price that is set, without a target.
@@ -210,7 +212,7 @@ class QueryRequest:
         return answer.without_limits()
 
     def _asked(self) -> QuerySettings:
-        asked = self.settings.query(self.engine.now(), self.user)
+        asked = self.settings.query(self.now, self.user)
         if self.settings.target_error is None:
             return asked
         # What is derived for a target is as exact as what would be asked for it.

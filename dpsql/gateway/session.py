@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 from dpsql.backends import Cancellation
 from dpsql.backends.deadlines import after
@@ -258,6 +260,7 @@ class Session:
             Error: A typed refusal or failure; in a transaction, it fails.
         """
         self._transactions.check(statement.parsed)
+        self._transactions.begin_statement()
         try:
             return self._run(statement, QueryParameters(parameters, types))
         except Error:
@@ -276,10 +279,8 @@ class Session:
         """
         if not isinstance(statement.parsed, QueryStatement) or statement.following or self.transaction == "E":
             return None
-        question = QueryRequest(
-            self._engine, self._user, self._settings, statement.parsed, QueryParameters(parameters, types)
-        )
-        answer = question.recall()
+        question = QueryParameters(parameters, types)
+        answer = self._asked(statement.parsed, question).recall()
         return None if answer is None else self._result(answer, None)
 
     def explain(self, statement: Statement, parameters: Sequence[object] = ()) -> Explanation:
@@ -292,6 +293,7 @@ class Session:
         query = parsed.query if isinstance(parsed, ExplainStatement) else parsed
         if not isinstance(query, QueryStatement):
             raise UnsupportedQuery("only a query can be explained", hint="Write: EXPLAIN SELECT * FROM dpsql.columns")
+        self._transactions.begin_statement()
         with self._stoppable() as cancellation:
             return self._request(query, QueryParameters(parameters)).explain(cancellation)
 
@@ -427,7 +429,15 @@ class Session:
 
     def _request(self, query: QueryStatement, parameters: QueryParameters) -> QueryRequest:
         self._settings.role = self._engine.role(self._user)  # the data owner may have changed it
-        return QueryRequest(self._engine, self._user, self._settings, query, parameters)
+        return self._asked(query, parameters)
+
+    def _asked(self, query: QueryStatement, parameters: QueryParameters) -> QueryRequest:
+        return QueryRequest(self._engine, self._user, self._settings, query, parameters, self._now)
+
+    @property
+    def _now(self) -> datetime:
+        """The time of the transaction, in the dataset's zone: equal queries are compiled to equal releases in it."""
+        return self._transactions.began.astimezone(ZoneInfo(self._engine.policy.dataset.timezone))
 
     def _explain(
         self, statement: ExplainStatement, parameters: QueryParameters, before: tuple[QueryStatement, ...]
@@ -528,7 +538,7 @@ class Session:
 
     def _context(self) -> CatalogContext:
         dataset, schemas = self._engine.policy.dataset.name, self._settings.schemas(self._user)
-        return CatalogContext(self._user, dataset, schemas, self._all_settings, self._engine.now(), self._set_config)
+        return CatalogContext(self._user, dataset, schemas, self._all_settings, self._now, self._set_config)
 
     def _all_settings(self) -> dict[str, str]:
         return {name: self._settings.show(name) for name in self._settings.names()}

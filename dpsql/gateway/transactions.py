@@ -2,10 +2,12 @@
 
 Rule 1: a transaction holds nothing but settings and cursors: a charge that was made remains, even after ROLLBACK.
 Rule 2: what a client sends at once is a transaction without BEGIN: when part of it fails, the rest is undone.
+Rule 3: now() is when the transaction began, so equal queries that use it are one release in it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from dpsql.compiler.sql.statements import (
     CharacteristicsStatement,
@@ -36,13 +38,14 @@ class Transactions:
 
     Attributes:
         status: I: none; T: in a transaction; E: in a failed one.
+        began: When the current or the last one began.
     """
 
     def __init__(self, settings: Settings, cursors: Cursors) -> None:
         self.status = "I"
         self._settings = settings
         self._cursors = cursors
-        self._start = self._now()
+        self._begin_here()
         self._savepoints: list[tuple[str, _Before]] = []
         self._implicit = False
         self._several = False
@@ -60,7 +63,7 @@ class Transactions:
             several: True for the statements of one text, which are a block to those among them.
         """
         if self.status == "I":
-            self._start = self._now()
+            self._begin_here()
         self._implicit, self._several, self._failed = True, several, False
 
     def end_implicit(self) -> tuple[tuple[str, str], ...]:
@@ -70,6 +73,11 @@ class Transactions:
             ended = self.changed("", self._roll_back if self._failed else self._commit)
         self._implicit = self._several = self._failed = False
         return ended.parameters
+
+    def begin_statement(self) -> None:
+        """Outside transactions a statement is one by itself."""
+        if self.status == "I" and not self._implicit:
+            self._begin_here()
 
     def check(self, statement: Statement) -> None:
         """Refuse what a failed transaction does not run.
@@ -112,6 +120,9 @@ class Transactions:
             return Result("SET", notices=(_warning("SET TRANSACTION can only be used in transaction blocks", "25P01"),))
         return self.changed("SET", lambda: self._apply(parsed.modes, "default_" if parsed.session else ""))
 
+    def _begin_here(self) -> None:
+        self._start, self.began = self._now(), datetime.now(UTC)
+
     def _now(self) -> _Before:
         return _Before(self._settings.snapshot(), self._cursors.names)
 
@@ -124,7 +135,8 @@ class Transactions:
         warnings = (_warning("there is already a transaction in progress", "25001"),) if self.status != "I" else ()
         if not warnings:
             # What stands before BEGIN in one text is of its transaction.
-            self._start = self._start if self._implicit else self._now()
+            if not self._implicit:
+                self._begin_here()
             self._savepoints = []
             self.status = "T"
             # From here on it is its own: what the session changes its defaults to is for the next one.
@@ -154,7 +166,7 @@ class Transactions:
 
     def _ended(self, tag: str, change: Callable[[], None]) -> Result:
         ended = self.changed(tag, change)
-        self._start = self._now()  # the next one begins here, if there is more in the text
+        self._begin_here()  # the next one, if there is more in the text
         return ended
 
     def _commit(self) -> None:
