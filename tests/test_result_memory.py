@@ -313,6 +313,30 @@ def test_the_bytes_of_rows_are_those_of_their_values() -> None:
     assert RowBlock.of([]).size == RowBlock.of([(), ()]).size == 0
 
 
+def test_the_bytes_of_an_array_are_also_those_of_its_elements() -> None:
+    """Python has one object for each letter, and another for each longer text."""
+    texts = [str(number) for number in range(1000, 2000)]
+    assert 55_000 < RowBlock.of([(texts,)]).size < 70_000
+    assert 55_000 < RowBlock.of([([[texts], None],)]).size < 70_000
+    assert 8_000 < RowBlock.of([(["a", None] * 500,)]).size < 9_000
+    assert 48_000 < RowBlock.of([(list(range(1000)),)]).size < 50_000
+
+
+def test_batches_of_arrays_are_small_once_they_are_read(roomy: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    add = RowStore.add
+
+    def note(store: RowStore, block: RowBlock) -> None:
+        sizes.append(block.size)
+        add(store, block)
+
+    monkeypatch.setattr(RowStore, "add", note)
+    (row, *_) = query(roomy, "SELECT STRING_TO_ARRAY(REPEAT('ab,', 2000), ',') FROM generate_series(1, 200)").rows
+    assert row == (["ab"] * 2000 + [""],)
+    assert sum(sizes) > 200 * 2000 * 58
+    assert max(sizes) < 2 * BATCH_BYTES
+
+
 WIDE = "SELECT repeat('x', 10000) FROM doctors, generate_series(1, {})"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -515,8 +515,8 @@ class PostProcessor:
     def _add(self, kept: RowStore, query: CompiledQuery, source: RowSource) -> None:
         """Add the rows of a source."""
         types = [column.type for column in query.columns]
-        for batch in batches(source):
-            kept.add(as_values(types, self._zone, batch))
+        for batch in batches(source, partial(as_values, types, self._zone)):
+            kept.add(batch)
             if len(kept) > MAX_RESULT_ROWS:
                 raise LimitExceeded(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
 

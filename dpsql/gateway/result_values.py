@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from functools import partial
@@ -104,12 +103,11 @@ def _element_reader(kind: SqlType, zone: tzinfo) -> Callable[[str], object]:
 
 
 def _read(items: list[Any], reader: Callable[[str], object]) -> list[object]:
-    found: list[object] = []
-    for item in items:
-        value: object = None
-        with suppress(
-            ValueError, ArithmeticError, DataError
-        ):  # days before the year 1 and infinite ones have no Python value
-            value = _read(item, reader) if isinstance(item, list) else None if item is None else reader(item)
-        found.append(value)
-    return found
+    return [None if item is None else _read_item(item, reader) for item in items]
+
+
+def _read_item(item: Any, reader: Callable[[str], object]) -> object:
+    try:
+        return _read(item, reader) if isinstance(item, list) else reader(item)
+    except (ValueError, ArithmeticError, DataError):
+        return None  # days before the year 1 and infinite ones have no Python value

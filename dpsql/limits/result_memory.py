@@ -16,7 +16,7 @@ import tempfile
 import threading
 from bisect import bisect
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
@@ -111,9 +111,13 @@ _READS: Final = HeldWords(
 
 
 def _bytes_behind(column: Sequence[Any]) -> int:
-    """Bytes of the values themselves; of most types all values have as many."""
+    """Bytes of the values themselves and of their elements; of most types all values have as many."""
     sizes = [_BYTES_OF.get(kind) for kind in set(map(type, column))]
-    return sum(map(getsizeof, column)) if None in sizes else len(column) * max(filter(None, sizes), default=0)
+    if None not in sizes:
+        return len(column) * max(filter(None, sizes), default=0)
+    # Python has one object for each letter and for each small number, however often it is an element.
+    arrays = ({id(one): one for one in value} for value in column if isinstance(value, list | tuple))
+    return sum(map(getsizeof, column)) + sum(_bytes_behind(list(elements.values())) for elements in arrays)
 
 
 class Held:
@@ -234,11 +238,13 @@ class MemoryShare:
         self._size += size
 
 
-def batches(rows: RowSource) -> Iterator[RowBlock]:
-    """Yield all rows, some at a time: one at first, then as many as take about two mebibytes."""
+def batches(rows: RowSource, read: Callable[[RowBlock], RowBlock] | None = None) -> Iterator[RowBlock]:
+    """Yield all rows, some at a time: one at first, then as many as take about two mebibytes once they are read."""
     size = _FIRST_ROWS
     while fetched := rows.fetchmany(size):
         block = RowBlock.of(fetched)
+        if read is not None:
+            block = read(block)
         yield block
         size = max(1, min(BATCH_BYTES * block.count // max(block.size, 1), 4 * size, _BATCH_ROWS))
 

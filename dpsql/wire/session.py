@@ -46,6 +46,8 @@ _BATCH: Final = 8192
 """So many values are written at once at most; other clients wait for them."""
 _MOST_CHARACTERS: Final = 16 * _CHUNK
 """So many characters of texts are written at once at most, unless one row has more."""
+_ELEMENT: Final = 16
+"""An element of an array takes as long to write as so many characters."""
 _FEW_ROWS: Final = 10
 """So many rows are written one by one, which takes less time than to put their columns together."""
 _FIRST_ROWS: Final = 64
@@ -408,9 +410,14 @@ def _row_columns(result: Result) -> Sequence[ResultColumn] | None:
 
 
 def _characters(column: Sequence[Any]) -> int:
-    """The characters or bytes of a column's values, if these may be long."""
-    is_text = isinstance(next(filter(None, column), None), str | bytes)
-    return sum(map(len, filter(None, column))) if is_text else 0
+    """The characters or bytes of a column's values, if these may be long, and what the elements of arrays take."""
+    match next(filter(None, column), None):
+        case str() | bytes():
+            return sum(map(len, filter(None, column)))
+        case list() | tuple():
+            return sum(_ELEMENT * len(array) + _characters(array) for array in filter(None, column))
+        case _:
+            return 0
 
 
 def _counted(tag: str, rows: int) -> str:

@@ -46,7 +46,7 @@ _TYPES = tuple(ROW)
 
 
 class ScriptedSession(Session):
-    """Knows select n, rows n, growing, flood, types, echo $1, wait, broken, missing, set, transactions and others.
+    """Knows select n, rows n, growing, arrays, flood, types, echo $1, wait, broken, set, transactions and others.
 
     `parsed`, `described` and `executed` list what was.
     """
@@ -139,6 +139,8 @@ class ScriptedSession(Session):
             return (ResultColumn("n", SqlType.BIGINT), *extra)
         if word in ("FLOOD", "GROWING"):
             return (ResultColumn("t", SqlType.TEXT),)
+        if word == "ARRAYS":
+            return (ResultColumn("a", SqlType.TEXT_ARRAY),)
         if word in ("ROWS", "WAIT", "STUBBORN", "BROKEN", "BADVALUE"):
             return (ResultColumn("n", SqlType.BIGINT),)
         return None
@@ -168,6 +170,8 @@ class ScriptedSession(Session):
             case "GROWING":
                 growing = (None,) * 3_000, ("x",) * 3_000, ("x" * 1_000,) * 3_000
                 return Result("SELECT 9000", columns, tuple((text,) for texts in growing for text in texts), (), ())
+            case "ARRAYS":
+                return Result("SELECT 100", columns, ((["", "", None] * 5_000,),) * 100, (), ())
             case "FLOOD":
                 return Result("SELECT 300", columns, (("x" * 100_000,),) * 300, (), ())
             case "WAIT":

@@ -403,6 +403,14 @@ def test_rows_that_grow_are_sent_in_pieces(dialogue: Dialogue) -> None:
     assert max(map(len, dialogue.written)) < 1_200_000
 
 
+def test_arrays_are_sent_in_pieces_by_their_elements(dialogue: Dialogue) -> None:
+    """Elements take long to write, however short they are."""
+    replies = dialogue.say(Query(b"arrays"))
+    assert replies[1] == DataRow((b"{" + b",".join([b'""', b'""', b"NULL"] * 5_000) + b"}",))
+    assert len(replies) == 103
+    assert max(map(len, dialogue.written)) < 500_000
+
+
 @pytest.mark.parametrize("sql", [b"select 1", b"missing", b"broken"])
 def test_replies_are_padded_to_the_quantum(dialogue: Dialogue, sql: bytes) -> None:
     dialogue.session.quantum = 60
