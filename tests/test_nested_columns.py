@@ -12,6 +12,7 @@ from dpsql.errors import (
     Error,
     InvalidParameter,
     InvalidText,
+    LimitExceeded,
     UndefinedColumn,
     UndefinedFunction,
     UnsupportedQuery,
@@ -231,6 +232,16 @@ def test_no_public_value_raises_an_error_where_protected_rows_meet_it(
             rows(session, f"SELECT COUNT(*) FROM visits JOIN kinds k ON kind = codes[1] WHERE {each}")
 
 
+@pytest.mark.parametrize("text", ['{"t": "\\u0000"}', "1e99999"])
+def test_no_json_that_is_made_raises_an_error_where_protected_rows_meet_it(
+    hosts: Mapping[str, Host], tmp_path: Path, text: str
+) -> None:
+    poison = f"INSERT INTO kinds VALUES ('J1', ARRAY['I10'], '{text}')"
+    of_all = "(SELECT JSON_AGG(shape) AS all_shapes FROM kinds) AS k"
+    with opened(hosts["postgresql"], tmp_path, KINDS, VISITS, poison) as session:
+        rows(session, f"SELECT COUNT(*) FROM visits, {of_all} WHERE CASE WHEN day > 3 THEN all_shapes ->> 0 END = line")
+
+
 def test_what_duckdb_holds_as_json_raises_no_error(hosts: Mapping[str, Host], tmp_path: Path) -> None:
     texts = ('{"t": 1e999}', '{"t": "' + 1000 * "x" + '"}', 2000 * "[" + 2000 * "]", "null", "-0.0", '"text"')
     poison = [f"INSERT INTO visits (person, day, data) VALUES (1, 1, '{text}')" for text in texts]
@@ -257,6 +268,25 @@ def test_bounds_are_those_of_the_rows_after_unnest(hosts: Mapping[str, Host], tm
         assert rows(session, "SELECT COUNT(*) FROM visits, UNNEST(codes) AS c") == [(80,)]
         assert rows(session, "SELECT COUNT(*) FROM visits WHERE CARDINALITY(codes) = 1000") == [(2,)]
         assert len(rows(session, "SELECT c, COUNT(*) FROM visits, UNNEST(codes) AS c GROUP BY c")) <= 80
+
+
+WIDE_ARRAY = {
+    "postgresql": "ARRAY(SELECT repeat('c', 200) FROM generate_series(1, 1000))",
+    "duckdb": "list_resize([CAST(NULL AS VARCHAR)], 1000, repeat('c', 200))",
+}
+
+
+@pytest.mark.parametrize("name", WIDE_ARRAY)
+def test_what_unnest_may_copy_is_limited(hosts: Mapping[str, Host], tmp_path: Path, name: str) -> None:
+    """Else one row could need all memory."""
+    data = "CAST('[' || repeat('1,', 50000) || '1]' AS json)"
+    filled = f"INSERT INTO visits (person, codes, line, data) VALUES (1, {WIDE_ARRAY[name]}, repeat(',', 9000), {data})"
+    with opened(hosts[name], tmp_path, filled) as session:
+        assert rows(session, "SELECT COUNT(*), COUNT(codes), COUNT(data) FROM visits") == [(1, 0, 0)]
+        split = "CARDINALITY(STRING_TO_ARRAY(line, ','))"
+        assert rows(session, f"SELECT COUNT(*) FROM visits WHERE {split} = 1000") == [(1,)]
+        with pytest.raises(LimitExceeded, match="UNNEST produce more than"):
+            rows(session, "SELECT COUNT(*) FROM visits, UNNEST(codes) a, UNNEST(codes) b, UNNEST(codes) c")
 
 
 @pytest.mark.parametrize("name", ["duckdb", "postgresql"])
@@ -303,6 +333,7 @@ def test_rows_that_differ_in_nested_values_alone_have_an_order(host: Host, tmp_p
         ("SELECT kind -> 'a' FROM kinds", DatatypeMismatch, "operator -> needs json, not text"),
         ("SELECT words[3000000000] FROM kinds", InvalidParameter, "integer out of range"),
         ("SELECT words[-3000000000:] FROM kinds", InvalidParameter, "integer out of range"),
+        ("SELECT (ARRAY_AGG(shape))[1] FROM kinds", DatatypeMismatch, "cannot be read from its array"),
         ("SELECT words[kind] FROM kinds", UnsupportedQuery, "a subscript must be a whole number"),
         ("SELECT shape[0] FROM kinds", UnsupportedQuery, "a subscript must be a whole number"),
         ("SELECT CARDINALITY(kind) FROM kinds", UndefinedFunction, "does not exist"),

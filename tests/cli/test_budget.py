@@ -22,7 +22,7 @@ def asked(run: Run, generated: Path, tmp_path_factory: pytest.TempPathFactory) -
     """Return a folder in which ana has asked once, and ben never."""
     policy = write_demo(tmp_path_factory.mktemp("asked"), generated)
     run("query", policy, BY_SEX, "--user", "ana", "--epsilon", "0.5")
-    run("query", policy, "SELECT 1", "--user", "ben")
+    run("user", "add", "ben", "--role", "analyst", "--policy", policy, stdin="secret\n")
     return policy.parent
 
 

@@ -255,6 +255,7 @@ def test_subqueries_hand_their_bounds_on(clinic: Planner) -> None:
         ("SELECT SUM((visited_on + TIME '12:00')::date - DATE '2020-01-01') FROM visits", 0, 2557),
         ("SELECT SUM(visited_on::timestamptz::date - DATE '2020-01-01') FROM visits", -2, 2558),
         ("SELECT SUM(EXTRACT(EPOCH FROM visited_on) / 86400) FROM visits", 18262, 20818),
+        ("SELECT SUM(EXTRACT(YEAR FROM t)) FROM visits, (VALUES (TIMESTAMPTZ '2024-12-31 23:30Z')) v(t)", 2024, 2025),
         ("SELECT SUM((visited_on + INTERVAL '1 month')::date - DATE '2020-01-01') FROM visits", None, None),
     ],
 )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
 from dpsql.compiler.dialects.duckdb_functions import SPELLINGS, elements_of
-from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_TEXT, Spelling, leaves_most
+from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_NESTED, MAX_TEXT, Spelling, leaves_most
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Literal, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields, relations_in
@@ -238,10 +238,11 @@ class DuckDB(Dialect):
     def limited(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """JSON as text, and the first elements of an array; files may hold texts that are no JSON."""
         if target is SqlType.JSON:
-            return f"CASE WHEN json_valid({column}) THEN CAST({column} AS VARCHAR) END"
+            return f"CASE WHEN json_valid({column}) AND {_is_short(column)} THEN CAST({column} AS VARCHAR) END"
         text = "hex(e)" if engine.sql_type is SqlType.BYTEA_ARRAY else "CAST(e AS VARCHAR)"
         first = f"({_flat(column, engine)})[1:{MAX_ELEMENTS}]"
-        return f"CAST(to_json(list_transform({first}, lambda e: left({text}, {MAX_TEXT}))) AS VARCHAR)"
+        array = f"CAST(to_json(list_transform({first}, lambda e: left({text}, {MAX_TEXT}))) AS VARCHAR)"
+        return f"CASE WHEN {_is_short(array)} THEN {array} END"
 
     def elements(self, array: str) -> str:
         """A table of the texts of an array's elements, as its only column e."""
@@ -301,6 +302,10 @@ def _element_texts(column: str, engine: EngineColumn) -> str:
         return f"list_transform({column}, lambda e: hex(e))"
     nesting = "[]" * len(re.findall(r"\[\d*\]", engine.type_name))
     return f"CAST({column} AS VARCHAR{nesting})"
+
+
+def _is_short(nested: str) -> str:
+    return f"strlen(CAST({nested} AS VARCHAR)) <= {MAX_NESTED}"
 
 
 def _flat(column: str, engine: EngineColumn) -> str:

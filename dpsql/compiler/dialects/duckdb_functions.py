@@ -4,7 +4,15 @@ TRY gives NULL where an error would be. NaN and infinities are silent, and momen
 such a value is `raw` until it is guarded.
 """
 
-from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_SCANNED, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS, Spelling
+from dpsql.compiler.ir.functions import (
+    EXTRACT_PARTS,
+    MAX_ELEMENTS,
+    MAX_SCANNED,
+    MAX_TEXT,
+    OTHER_UNITS,
+    TRUNC_UNITS,
+    Spelling,
+)
 from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
 
 
@@ -191,7 +199,7 @@ SPELLINGS: dict[str, Spelling] = {
     ),
     "string_to_array": Spelling(
         f"CASE WHEN {{0}} = '' THEN '[]' "
-        f"ELSE CAST(to_json(string_split(left({{0}}, {MAX_TEXT}), {{1}})) AS VARCHAR) END"
+        f"ELSE CAST(to_json(string_split(left({{0}}, {MAX_TEXT}), {{1}})[1:{MAX_ELEMENTS}]) AS VARCHAR) END"
     ),
     # Conversions
     "integer_text": _readable("[+-]?[0-9]+"),

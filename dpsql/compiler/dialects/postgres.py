@@ -31,7 +31,7 @@ from dpsql.compiler.dialects.postgres_guards import (
 )
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.conditions import conjuncts
-from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_TEXT, SPREADS
+from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_NESTED, MAX_TEXT, SPREADS
 from dpsql.compiler.ir.nodes import (
     COMPUTED_SCALE,
     MAX_PRECISION,
@@ -265,7 +265,7 @@ class Postgres(Dialect):
         if target.is_array and not engine.sql_type.is_text:
             return f"CAST(to_json(CAST({column} AS text[])) AS text) {_BINARY}"
         if target in (SqlType.JSON, SqlType.JSONB) and engine.sql_type.is_text:
-            return f"CAST({column} AS jsonb)"  # made by post-processing
+            return binary_json(column)  # made by post-processing
         if target.is_text or target.is_array or target is SqlType.JSON:
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type
@@ -285,7 +285,9 @@ class Postgres(Dialect):
         last = f"least({first}, {2**31 - MAX_ELEMENTS}) + {MAX_ELEMENTS - 1}"
         elements = f"unnest(({column})[{first}:{last}]) AS u(e) LIMIT {MAX_ELEMENTS}"
         texts = f"SELECT left(CAST(e AS text), {MAX_TEXT}) FROM {elements}"
-        return f"CASE WHEN {column} IS NOT NULL THEN CAST(to_json(ARRAY({texts})) AS text) {_BINARY} END"
+        array = f"CAST(to_json(ARRAY({texts})) AS text)"
+        is_short = f"{column} IS NOT NULL AND octet_length({array}) <= {MAX_NESTED}"
+        return f"CASE WHEN {is_short} THEN {array} {_BINARY} END"
 
     def elements(self, array: str) -> str:
         """A table of the texts of an array's elements, as its only column e."""

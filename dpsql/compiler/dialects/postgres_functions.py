@@ -5,7 +5,7 @@ follow the database's locale; their results are compared by bytes, like all text
 """
 
 from dpsql.compiler.dialects.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, scaled, seen, within
-from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_TEXT, Spelling
+from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_ELEMENTS, MAX_TEXT, Spelling
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.sqltypes import SqlType
 from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
@@ -262,7 +262,8 @@ SPELLINGS: dict[str, Spelling] = {
         f"ANY (ARRAY(SELECT t COLLATE {_BINARY} FROM json_array_elements_text({_ARRAY}) AS u(t))) END"
     ),
     "string_to_array": Spelling(
-        f"(CAST(to_json(string_to_array(left({{0}}, {MAX_TEXT}), {{1}})) AS text) COLLATE {_BINARY})"
+        f"(CAST(to_json((string_to_array(left({{0}}, {MAX_TEXT}), {{1}}))[1:{MAX_ELEMENTS}]) AS text) "
+        f"COLLATE {_BINARY})"
     ),
     # Conversions: the guarded text has a form that a cast accepts
     **{name: Spelling("{0}") for name in ("integer_text", "number_text", "date_text", "time_text")},

@@ -9,7 +9,7 @@ policies.
 
 from math import frexp
 
-from dpsql.compiler.ir.functions import MAX_SCANNED
+from dpsql.compiler.ir.functions import MAX_NESTED, MAX_SCANNED
 from dpsql.compiler.ir.nodes import MAX_PRECISION, Call, Case, Cast, Expr, Literal
 from dpsql.sqltypes import ARRAYS, SqlType
 
@@ -238,8 +238,6 @@ _READABLE = {
 """What text looks like that is read as a value of a type without an error."""
 
 
-_MAX_JSON = 1_000_000
-"""Bytes of a text that is read as jsonb."""
 _UNREADABLE = r"\\u(?:0000|[dD][89a-fA-F])|(?:^|[:,]|\[|\s)-?(?:[0-9.]{255}|[0-9.]+[eE][+-]?[0-9]{4})"
 """In JSON: characters that no text has, or that may lack their other half; numbers that may be no numeric."""
 _MAX_DEPTH = 1_000
@@ -251,7 +249,7 @@ def binary_json(column: str) -> str:
     text = f"CAST({column} AS text)"
     opening = f"length({text}) - length(translate({text}, '[{{', ''))"
     return (
-        f"CASE WHEN octet_length({text}) > {_MAX_JSON} THEN NULL WHEN {text} ~ '{_UNREADABLE}' THEN NULL "
+        f"CASE WHEN octet_length({text}) > {MAX_NESTED} THEN NULL WHEN {text} ~ '{_UNREADABLE}' THEN NULL "
         f"WHEN {opening} > {_MAX_DEPTH} THEN NULL ELSE CAST({column} AS jsonb) END"
     )
 

@@ -109,6 +109,10 @@ def _not_constant(lowering: Lowering, node: exp.Expr) -> UnsupportedQuery:
     )
 
 
+_UNREAD = frozenset({SqlType.BYTEA, SqlType.INTERVAL, SqlType.JSON, SqlType.JSONB})
+"""Types that an element's text is not read as: JSON that was cut is no JSON."""
+
+
 def element_type(lowering: Lowering, array: Expr, node: exp.Expr) -> SqlType:
     """The type of an array's elements.
 
@@ -116,7 +120,7 @@ def element_type(lowering: Lowering, array: Expr, node: exp.Expr) -> SqlType:
         DatatypeMismatch: Elements of this type cannot be read.
     """
     element = array.type.element
-    if element is None or element in (SqlType.BYTEA, SqlType.INTERVAL):
+    if element is None or element in _UNREAD:
         raise DatatypeMismatch(
             f"an element of type {element.value if element else SqlType.UNKNOWN.value} cannot be read from its array",
             position=lowering.at(node),

@@ -22,7 +22,9 @@ MAX_TEXT = 10_000
 MAX_SCANNED = 100_000
 """Characters that other functions of text give at the most: PostgreSQL has 1,664 columns and a gigabyte in a row."""
 MAX_ELEMENTS = 1_000
-"""Elements of an array in protected rows that are read."""
+"""Elements of an array in protected rows that are read, and that a text is split into."""
+MAX_NESTED = 100_000
+"""Bytes of JSON, or of an array as JSON, in protected rows: UNNEST may copy it to each element's row."""
 FIRST_CHARACTERS = f"the first {MAX_TEXT:,} characters"
 _MANY_CHARACTERS = f"the first {MAX_SCANNED:,} characters"
 _ALWAYS = "for every value"
@@ -306,7 +308,7 @@ FUNCTIONS: dict[str, Function] = table(
     Function("array_has", _ALWAYS),
     Function(
         "string_to_array",
-        f"constant separators only; {FIRST_CHARACTERS}",
+        f"constant separators only; {FIRST_CHARACTERS}, {MAX_ELEMENTS:,} elements",
         usages=("STRING_TO_ARRAY(text, separator)",),
     ),
     # Conversions

@@ -10,6 +10,7 @@ from typing import Final
 
 from dpsql.compiler.expressions.null_rejection import is_not_true
 from dpsql.compiler.ir.conditions import all_of, conjuncts
+from dpsql.compiler.ir.functions import MAX_ELEMENTS
 from dpsql.compiler.ir.nodes import (
     UNIT_OR_NULL,
     Aggregate,
@@ -349,14 +350,14 @@ def refuse_too_many(left: Relation, right: Relation, at: int | None) -> None:
     """
     if generated(left) * generated(right) > MAX_GENERATED:
         raise LimitExceeded(
-            f"generate_series and VALUES produce more than {MAX_GENERATED:,} rows together",
+            f"generate_series, VALUES and UNNEST produce more than {MAX_GENERATED:,} rows together",
             hint="Use fewer values.",
             position=at,
         )
 
 
 def generated(relation: Relation) -> int:
-    """How many rows are made up of constants for each row of the tables; 1 where none are."""
+    """How many rows are made of constants and arrays for each row of the tables; 1 where none are."""
     match relation:
         case Values():
             return max(len(relation.rows), 1)
@@ -366,7 +367,9 @@ def generated(relation: Relation) -> int:
             return generated(relation.left) * generated(relation.right)
         case SetOperation():
             return generated(relation.left) + generated(relation.right)
-        case Scan() | UnitScan() | SystemScan() | Release() | Unnest():
+        case Unnest():
+            return MAX_ELEMENTS
+        case Scan() | UnitScan() | SystemScan() | Release():
             return 1
         case Aggregate() if not relation.keys:
             return 1

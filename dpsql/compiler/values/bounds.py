@@ -402,7 +402,9 @@ def _extracted(expression: Call, part: str, bounds: Bounds) -> Interval:
         return UNBOUNDED
     low, high = EXTRACT_PARTS[part]
     of_any = Interval(Fraction(low), Fraction(high))
-    return of_any.intersect(_years(interval(subject, bounds))) if part == "year" else of_any
+    # The year of an instant is that of the session's time zone.
+    shift = _WITHIN_A_DAY if subject.type is SqlType.TIMESTAMPTZ else _between(0, 0)
+    return of_any.intersect(_years(_add([interval(subject, bounds), shift]))) if part == "year" else of_any
 
 
 def _years(moments: Interval) -> Interval:
