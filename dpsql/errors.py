@@ -47,6 +47,7 @@ class Error(Exception):
         hint: A query, line or command that would work, or None.
         position: 1-based character index into the SQL text, or None.
         queries: Queries that may work, the best first; compiling adds the first that does to the hint.
+        notices: What else the client is told, before the error: that something was charged.
     """
 
     sqlstate: ClassVar[str] = "XX000"
@@ -66,6 +67,7 @@ class Error(Exception):
         self.hint = hint
         self.position = position
         self.queries = tuple(queries)
+        self.notices: tuple[str, ...] = ()
 
     def __init_subclass__(cls, code: str | None = None) -> None:
         """Declare the SQLSTATE of a leaf where the leaf is declared."""

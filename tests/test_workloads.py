@@ -316,6 +316,37 @@ def test_what_does_not_fit_together_is_answered_as_far_as_it_fits(make_engine: M
     assert charges(engine, "cleo") == 1
 
 
+def test_nothing_is_bought_that_leaves_too_little_for_another_query(
+    make_engine: MakeEngine, clinic_policy: Path
+) -> None:
+    """The filters would fit together, but the query before them, which shares nothing, would not fit then."""
+    policy = load_policy(clinic_policy)
+    (role, *others) = policy.roles
+    nested = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)"
+    less = replace(role, budget=replace(role.budget, epsilon=Fraction(1, 2)))
+    engine = make_engine(replace(policy, roles=(less, *others)))
+    session = asks(engine, "cleo")
+    statements = session.parse("; ".join((nested, *BY_FILTER)))
+    assert "together" not in notices([session.execute(statements[0])])
+    with pytest.raises(BudgetExhausted):
+        session.execute(statements[1])
+    assert charges(engine, "cleo") == 1
+
+
+def test_an_error_does_not_hide_what_was_bought(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    several = "SELECT COUNT(*) FROM patients WHERE age > (SELECT COUNT(*) FROM visits GROUP BY icd)"
+    with pytest.raises(CardinalityViolation) as failed:
+        ask(session, several, *BY_FILTER)
+    (notice,) = failed.value.notices
+    assert "queries planned together; price of all" in notice
+    assert charges(engine, "cleo") == 2
+    with pytest.raises(CardinalityViolation) as failed:
+        ask(session, several, *BY_FILTER)
+    assert failed.value.notices == ()
+
+
 def test_a_failed_read_keeps_the_charge_and_is_no_second_failure(
     make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,6 +302,10 @@ class Session:
         statements = [explanation.charged for explanation in explanations]
         return self._engine.quote(self._user, statements, reuse=self._settings.reuse is not Reuse.OFF)
 
+    def _quote(self, queries: Iterable[CompiledQuery]) -> Quotation:
+        reuse = self._settings.reuse is not Reuse.OFF
+        return self._engine.quote(self._user, [[query] for query in queries], reuse=reuse)
+
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""
         self._transactions.fail()
@@ -458,9 +462,7 @@ class Session:
             compiled = [self._request(query, QueryParameters()).compile_shown() for query in statement.queries]
             workload = self._engine.workload(self._user, compiled, cancellation) if self._plans_together else None
         queries = compiled if workload is None else workload.queries
-        joint = self._engine.quote(
-            self._user, [[query] for query in queries], reuse=self._settings.reuse is not Reuse.OFF
-        )
+        joint = self._quote(queries)
         if statement.json:
             told = json.dumps(workload_json(queries, workload, joint), ensure_ascii=False)
             return Result("EXPLAIN", _JSON_PLAN_COLUMNS, [(told,)])
@@ -471,12 +473,16 @@ class Session:
     ) -> Result:
         with self._stoppable() as cancellation:
             bought = self._buy((statement, *following), cancellation) if following and self._plans_together else ()
-            browsed = self._ask_catalog(statement, parameters, cancellation)
-            if browsed is not None:
-                return browsed
-            answer, pursuit = self._request(statement, parameters).answer(cancellation)
-        result = self._result(answer, pursuit)
+            try:
+                result = self._answer(statement, parameters, cancellation)
+            except Error as error:
+                error.notices = tuple(notice.text for notice in bought)
+                raise
         return replace(result, notices=(*bought, *result.notices))
+
+    def _answer(self, statement: QueryStatement, parameters: QueryParameters, cancellation: Cancellation) -> Result:
+        browsed = self._ask_catalog(statement, parameters, cancellation)
+        return browsed or self._result(*self._request(statement, parameters).answer(cancellation))
 
     @property
     def _plans_together(self) -> bool:
@@ -484,7 +490,7 @@ class Session:
         return self._settings.reuse is Reuse.DERIVED and self._settings.target_error is None
 
     def _buy(self, queries: Sequence[QueryStatement], cancellation: Cancellation) -> tuple[Notice, ...]:
-        """Buy what queries in a row need, if that is cheaper together; what is refused ends the row."""
+        """Buy what queries in a row share, if that saves and the budget covers all; what is refused ends the row."""
         compiled: list[CompiledQuery] = []
         with suppress(Error):
             for query in queries:
@@ -492,7 +498,9 @@ class Session:
         if len(compiled) < 2:
             return ()
         workload = self._engine.workload(self._user, compiled, cancellation)
-        if not workload.saves or self._engine.buy(self._user, workload, cancellation) is None:
+        if not workload.saves or not self._quote(workload.queries).fits:
+            return ()
+        if self._engine.buy(self._user, workload, cancellation) is None:
             return ()
         return (Notice(workload_notice(workload)),) if self._settings.is_on("dpsql.notices") else ()
 

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from dpsql.compiler.sql.statements import CloseStatement, CopyOptions, DeallocateStatement, FetchStatement
 from dpsql.errors import (
+    Error,
     InvalidSyntax,
     ProtocolViolation,
     UnknownPortal,
     UnsupportedQuery,
 )
 from dpsql.gateway.cursors import Place
-from dpsql.gateway.query_run import Description, Result, ResultColumn
+from dpsql.gateway.query_run import Description, Notice, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back
 from dpsql.gateway.session import Session, Statement
 from dpsql.limits.result_memory import block_of
@@ -87,6 +88,8 @@ class WireSession:
             raise
         except Exception as error:
             self._session.fail()
+            for text in error.notices if isinstance(error, Error) else ():
+                self._send(notice_response(Notice(text)))
             self._send(error_response(error))
             await self._flush()
         if isinstance(message, frontend.Query | frontend.FunctionCall | frontend.Sync):

@@ -48,7 +48,7 @@ _TYPES = tuple(ROW)
 class ScriptedSession(Session):
     """Knows select n, rows n, growing, arrays, flood, types, echo $1, wait, broken, set, transactions and others.
 
-    `parsed`, `described` and `executed` list what was.
+    "charged" fails with a notice. `parsed`, `described` and `executed` list what was.
     """
 
     def __init__(self, user: str = "ana", database: str = "clinic") -> None:
@@ -130,6 +130,10 @@ class ScriptedSession(Session):
         word = sql.split()[0].upper()
         if word == "MISSING":
             raise UndefinedTable('relation "missing" does not exist', position=9, hint="Try another.")
+        if word == "CHARGED":
+            failure = FailedTransaction("it failed")
+            failure.notices = ("charged 0.2",)
+            raise failure
         if word == "TYPES":
             return tuple(ResultColumn(kind.name.lower(), kind) for kind in _TYPES)
         if word == "ECHO":

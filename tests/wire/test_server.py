@@ -69,6 +69,15 @@ def test_psycopg_errors_notices_and_transactions(server: RunningServer) -> None:
     assert notices == ["charged 0.1"]
 
 
+def test_notices_of_an_error_come_before_it(server: RunningServer) -> None:
+    notices: list[str | None] = []
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("charged")
+    assert notices == ["charged 0.2"]
+
+
 def test_psycopg_pipelines(server: RunningServer) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as connection, connection.pipeline():
         cursors = [connection.execute("select %s", (number,)) for number in range(20)]
