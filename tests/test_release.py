@@ -31,6 +31,7 @@ from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 from tests.compiler.plans import Planner
 from tests.conftest import silence_noise
+from tests.examples import profile
 
 COUNTS = "SELECT city, COUNT(*) AS n FROM patients GROUP BY city"
 
@@ -508,6 +509,7 @@ KEYS: Mapping[SqlType, Any] = {
 
 @pytest.mark.parametrize("intervals", ["on", "off"])
 @pytest.mark.parametrize("sql", COPIED)
+@profile(30)
 @given(data=st.data())
 def test_copied_rows_are_those_that_the_engine_returns(
     planner: Planner, processor: PostProcessor, sql: str, intervals: str, data: st.DataObject
