@@ -26,6 +26,8 @@ from dpsql.gateway import workloads
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.derivations import Derivations, PlannedSource, ReleaseSearch
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.notices import cost_text
+from dpsql.gateway.prices import together
 from dpsql.gateway.query_run import QueryParameters, QueryRequest, Result
 from dpsql.gateway.release import PostProcessor, ReleasedCells, listed_groups, release
 from dpsql.gateway.session import Session
@@ -294,7 +296,7 @@ def test_what_fails_later_leaves_the_rest_stored(make_engine: MakeEngine, clinic
     session = asks(engine, "cleo")
     several = "SELECT COUNT(*) FROM patients WHERE age > (SELECT COUNT(*) FROM visits GROUP BY icd)"
     statements = session.parse("; ".join((BY_FILTER[0], several, *BY_FILTER[1:])))
-    assert TOGETHER in notices([session.execute(statements[0])])
+    assert "planned together" in notices([session.execute(statements[0])])
     with pytest.raises(CardinalityViolation):
         session.execute(statements[1])
     paid = spent(engine, "cleo")
@@ -399,10 +401,37 @@ def test_private_keys_and_nested_releases_are_asked_alone(make_engine: MakeEngin
     )
     told = in_json(session, *others, *BY_FILTER)
     assert told["together"] is True
-    ask(session, *others, *BY_FILTER)
-    price = told["price"]
-    assert isinstance(price, dict)
+    results = ask(session, *others, *BY_FILTER)
+    alone = asks(engine, "dora")
+    for query in (*others, *BY_FILTER):
+        run(alone, query)
+    price, one_after_another = told["price"], told["one_after_another"]
+    assert isinstance(price, dict) and isinstance(one_after_another, dict)
     assert price["rho"] == pytest.approx(float(spent(engine, "cleo").rho))
+    assert one_after_another["rho"] == pytest.approx(float(spent(engine, "dora").rho))
+    assert spent(engine, "dora").rho == spent(engine, "cleo").rho + 2 * FULL
+    all_of_them = cost_text(together(engine.ledger.budget("cleo", engine.policy).limit, [spent(engine, "cleo")]))
+    notice = notices(results[:1])
+    assert f"6 queries planned together; price of all: {all_of_them}; one after another: " in notice
+    assert "; charged now: epsilon 0.1 (rho 0.005)\n" in notice
+
+
+def test_other_queries_are_explained_as_they_are_answered(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one has too many groups to share anything; it is derived from a more exact release."""
+    monkeypatch.setattr(workloads, "_MOST_GROUPS", 10)
+    engine = make_engine(clinic_policy)
+    session = asks(engine, "cleo")
+    by_age = f"SELECT age, COUNT(*) {PEOPLE} GROUP BY age"
+    run(session, "SET dpsql.epsilon = 0.5")
+    run(session, by_age)
+    run(session, "SET dpsql.epsilon = 0.1")
+    before = spent(engine, "cleo").rho
+    told = in_json(session, by_age, *BY_FILTER)["price"]
+    ask(session, by_age, *BY_FILTER)
+    assert isinstance(told, dict) and told["rho"] == pytest.approx(float(spent(engine, "cleo").rho - before))
+    assert spent(engine, "cleo").rho - before == FULL
 
 
 def test_equal_private_groups_are_one_release(make_engine: MakeEngine, clinic_policy: Path) -> None:
@@ -545,15 +574,18 @@ def test_only_the_first_queries_are_planned_together(make_engine: MakeEngine, cl
     engine = make_engine(clinic_policy)
     session = asks(engine, "cleo")
     counts = [f"SELECT COUNT(*) {PEOPLE} AND age = {age}" for age in range(22)]
+    told = in_json(session, *counts)["price"]
+    assert isinstance(told, dict) and told["rho"] == pytest.approx(float(FULL))
     ask(session, *counts)
     assert spent(engine, "cleo").rho == FULL  # the last two are cells of the same release
 
 
+@pytest.mark.parametrize("limit", ["_MOST_RELEASES", "_MOST_CELLS"])
 def test_queries_of_many_releases_are_planned_with_nothing(
-    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     session = asks(make_engine(clinic_policy), "cleo")
-    monkeypatch.setattr(workloads, "_MOST_RELEASES", 1)
+    monkeypatch.setattr(workloads, limit, 1)
     assert "together" not in notices(ask(session, *BY_FILTER))
 
 

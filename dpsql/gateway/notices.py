@@ -56,9 +56,10 @@ def charge_text(answer: Answer) -> str | None:
 
 def workload_notice(workload: Workload) -> str:
     """What queries that are planned together were charged."""
+    now = "" if workload.paid == workload.cost else f"; charged now: {cost_text(workload.paid)}"
     return (
         f"{len(workload.queries)} queries planned together; price of all: {cost_text(workload.cost)}; "
-        f"one after another: {cost_text(workload.alone)}"
+        f"one after another: {cost_text(workload.alone)}{now}"
     )
 
 

@@ -39,6 +39,8 @@ MOST_QUERIES = 20
 """Queries that are planned together: the first ones of a message."""
 _MOST_RELEASES = 60
 """Of all queries that are planned together: the releases of each two are compared."""
+_MOST_CELLS = 200
+"""Aggregates of these releases: the time that a comparison takes grows with them."""
 _MOST_UNIONS = 12
 """Unions that are tried in each round: those of most pairs."""
 _ROUNDS = 3
@@ -80,13 +82,15 @@ class Workload:
 
     Attributes:
         queries: The queries, over these releases and those that the user has.
-        bought: What is bought.
-        cost: What that costs.
+        bought: What is bought for them before the first one is answered.
+        paid: What that costs.
+        cost: What all queries cost: also those that are charged in their turn.
         alone: What the same queries cost one after another: more, or the same if they are not planned together.
     """
 
     queries: tuple[CompiledQuery, ...]
     bought: tuple[PlannedRelease, ...]
+    paid: Cost
     cost: Cost
     alone: Cost
 
@@ -135,32 +139,46 @@ class WorkloadPlanner:
 
     def plan(self, queries: Sequence[CompiledQuery]) -> Workload:
         """Plan queries together, or one after another if that is not cheaper."""
-        counts = accumulate(len(query.releases) for query in queries)
-        row = [query for query, count in zip(queries[:MOST_QUERIES], counts, strict=False) if count <= _MOST_RELEASES]
-        first = {place: query for place, query in enumerate(row) if self._may_share(query)}
-        alone = self.answered(first)
-        found, members = alone, [query for place, query in first.items() if alone.queries[place].bought]
+        row = dict(enumerate(_first(queries)))
+        sharing = {place: query for place, query in row.items() if self._may_share(query)}
+        alone = self.answered(row)
+        members = [query for place, query in sharing.items() if alone.queries[place].bought]
+        one_by_one = self._with_rest(alone, queries)
+        price = self._price(one_by_one)
         if len(members) > 1:
-            plans = (self.answered(self.finest_first(first), each) for each in self._chosen(members))
-            found = min((alone, *plans), key=lambda each: self._cost(each.bought).epsilon)
-        answered = tuple(found.queries.get(place, query) for place, query in enumerate(queries))
-        return Workload(answered, found.bought, self._cost(found.bought), self._cost(alone.bought))
+            plans = (self.answered(self.finest_first(sharing), each) for each in self._chosen(members))
+            shared = min(plans, key=lambda each: self._cost(each.bought).epsilon)
+            others = {place: query for place, query in row.items() if place not in sharing}
+            turns = self.answered(others, self._sources(shared.bought))
+            together = self._with_rest(AnsweredQueries({**shared.queries, **turns.queries}, shared.bought), queries)
+            found = Workload(together, shared.bought, self._cost(shared.bought), self._price(together), price)
+            if found.saves:
+                return found
+        return Workload(one_by_one, (), self._cost(()), price, price)
+
+    def _with_rest(self, answered: AnsweredQueries, queries: Sequence[CompiledQuery]) -> tuple[CompiledQuery, ...]:
+        """All queries in their order; the rest, which is not planned together, is derived from what is bought."""
+        found, search = answered.queries, self._with(self._sources(answered.bought))
+        return tuple(found.get(place) or self._derived(search, query) for place, query in enumerate(queries))
 
     def answered(self, queries: Mapping[int, CompiledQuery], chosen: Iterable[PlannedSource] = ()) -> AnsweredQueries:
         """Answer queries one after another from what the user has, the chosen releases, and what earlier ones buy."""
-        ahead = {each.release.key: each for each in chosen}
+        search = self._with(chosen)
         found: dict[int, CompiledQuery] = {}
         for place, query in queries.items():
-            self.search.cancellation.check()
-            now = replace(self.search, ahead=ahead)
-            derived = self.derivations.derived(now, query)
-            bought = self._bought(now, derived) if derived is not None and self.may_read(derived) else None
-            if derived is None or bought is None:
-                derived, bought = query, self._bought(now, query) or {}
-            found[place] = derived
-            ahead = ahead | bought
+            found[place] = self._derived(search, query)
+            search = replace(search, ahead={**search.ahead, **self._bought(search, found[place])})
         used = {planned.key for query in found.values() for planned in query.bought}
-        return AnsweredQueries(found, tuple(each.release for key, each in ahead.items() if key in used))
+        return AnsweredQueries(found, tuple(each.release for key, each in search.ahead.items() if key in used))
+
+    def _with(self, sources: Iterable[PlannedSource]) -> ReleaseSearch:
+        return replace(self.search, ahead={each.release.key: each for each in sources})
+
+    def _derived(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery:
+        """A query over what the user has by then, as it is answered in its turn."""
+        search.cancellation.check()
+        derived = self.derivations.derived(search, query)
+        return derived if derived is not None and self.may_read(derived) else query
 
     def finest_first(self, queries: Mapping[int, CompiledQuery]) -> dict[int, CompiledQuery]:
         """Sort queries by their groups: coarse groups are derived from fine ones, as far as these are exact enough."""
@@ -289,12 +307,16 @@ class WorkloadPlanner:
             return False
         return all(each.described is not None and self._source(each) is not None for each in query.releases)
 
-    def _bought(self, search: ReleaseSearch, query: CompiledQuery) -> dict[str, PlannedSource] | None:
-        """What a query buys, by its keys; None if a release has too many groups."""
-        held = self.derivations.held(search, query.bought)
-        lacking = [planned for planned, has in zip(query.bought, held, strict=True) if not has]
-        found = {planned.key: source for planned in lacking if (source := self._source(planned)) is not None}
-        return found if len(found) == len(lacking) else None
+    def _bought(self, search: ReleaseSearch, query: CompiledQuery) -> dict[str, PlannedSource]:
+        """What a query buys and others may be derived from, by its keys."""
+        return {source.release.key: source for source in self._sources(self._lacking(search, query.bought))}
+
+    def _lacking(self, search: ReleaseSearch, bought: Sequence[PlannedRelease]) -> list[PlannedRelease]:
+        held = self.derivations.held(search, bought)
+        return [planned for planned, has in zip(bought, held, strict=True) if not has]
+
+    def _sources(self, bought: Iterable[PlannedRelease]) -> Iterator[PlannedSource]:
+        return (source for planned in bought if (source := self._source(planned)) is not None)
 
     def _at(self, query: CompiledQuery, other: OtherRelease, epsilon: Fraction) -> PlannedSource | None:
         """Plan a release alone at a price; None if that is not possible, or if a query may not cost so much."""
@@ -325,5 +347,21 @@ class WorkloadPlanner:
         epsilon = self._cost((planned,)).epsilon
         return epsilon**2 if self.limit.accountant.shares_rho else epsilon
 
+    def _price(self, queries: Iterable[CompiledQuery]) -> Cost:
+        """What queries are charged together: each release once, those that the user has not at all."""
+        bought = {planned.key: planned for query in queries for planned in query.bought}
+        return self._cost(self._lacking(self.search, tuple(bought.values())))
+
     def _cost(self, bought: Iterable[PlannedRelease]) -> Cost:
         return together(self.limit, [Spent.zero().add(event for planned in bought for event in planned.events)])
+
+
+def _first(queries: Sequence[CompiledQuery]) -> list[CompiledQuery]:
+    """The first queries: so many that the time of planning is bounded."""
+    counts = zip(
+        accumulate(len(query.releases) for query in queries),
+        accumulate(sum(len(planned.primitives) for planned in query.releases) for query in queries),
+        strict=True,
+    )
+    few = ((releases, cells) for releases, cells in counts if releases <= _MOST_RELEASES and cells <= _MOST_CELLS)
+    return [query for query, _ in zip(queries[:MOST_QUERIES], few, strict=False)]
