@@ -60,6 +60,8 @@ class SparkServer:
         self._folder = folder
         self._names = count()
         self.url = server.url
+        self.place = server.place
+        self.pid = server.process.pid
 
     def kill(self) -> None:
         """End it at once."""

@@ -19,7 +19,8 @@ from dpsql.backends import Cancellation, open_backend, spark, spark_sessions
 from dpsql.backends.backend import Unreachable
 from dpsql.backends.registry import read_outline
 from dpsql.backends.spark import SparkBackend
-from dpsql.backends.spark_sessions import SparkSessions
+from dpsql.backends.spark_sessions import SparkSessions, _Channel
+from dpsql.cli.clinic_spark import _KEPT, local_server
 from dpsql.cli.survey import survey as surveyed
 from dpsql.compiler.dialects.spark import Spark
 from dpsql.compiler.plan.query_plan import PlannedRelease
@@ -735,7 +736,7 @@ def test_the_outline_of_a_catalog(server: SparkServer) -> None:
     server.run("ALTER TABLE small.rows ALTER COLUMN x COMMENT 'how many'")
     found = read_outline(server.url)
     table = found.table(("small", "rows"))
-    assert found.url == server.url
+    assert found.url == f"{server.place}?token=${{SPARK_TOKEN}}"
     assert [(each.name, each.type, each.comment) for each in table.columns] == [
         ("id", SqlType.BIGINT, None),
         ("x", SqlType.INTEGER, "how many"),
@@ -751,6 +752,46 @@ def test_settings_that_are_not_known(server: SparkServer, name: str) -> None:
         session.conf.set(name, "true")
         with pytest.raises(Unreachable, match=f"the server keeps {name} = true"):
             SparkSessions(server.url, "UTC")._pin(session)
+
+
+@pytest.mark.parametrize("token", ["", "?token=wrong"])
+def test_a_local_server_answers_only_who_has_its_token(server: SparkServer, token: str) -> None:
+    """Every user of the machine reaches its port, and who is answered can run code."""
+    with (
+        pytest.raises(Unreachable, match="not to this token"),
+        SparkSessions(server.place + token, "UTC").session(Cancellation(), 60),
+    ):
+        pass
+
+
+def test_a_local_server_gets_no_other_variables_than_it_uses(server: SparkServer) -> None:
+    found = Path(f"/proc/{server.pid}/environ").read_text(encoding="utf-8").split("\0")
+    names = {variable.partition("=")[0] for variable in found}
+    assert {"PATH", "SPARK_CONNECT_AUTHENTICATE_TOKEN"} <= names
+    assert not {"PYTEST_CURRENT_TEST", "SPARK_TOKEN"} & names
+    assert _KEPT.fullmatch("SPARK_TOKEN") is None
+    command = Path(f"/proc/{server.pid}/cmdline").read_text(encoding="utf-8")
+    assert "SparkConnectServer" in command and server.url.partition("token=")[2] not in command
+
+
+def test_a_local_server_listens_where_it_was_told(server: SparkServer, tmp_path: Path) -> None:
+    """Whoever else has the port must not be told the token."""
+    port = int(server.place.partition("localhost:")[2].partition("/")[0])
+    with pytest.raises(InvalidParameter, match="does not start"), local_server(tmp_path, port):
+        pass
+
+
+def test_a_token_goes_to_this_machine_or_through_tls() -> None:
+    def channel(place: str) -> tuple[str, bool]:
+        sessions = SparkSessions(f"spark://{place}/spark_catalog?token=a%3Bb", "UTC")
+        built = _Channel(sessions._target)
+        assert built.token == "a;b"
+        return built.endpoint, built.use_ssl
+
+    assert channel("localhost:5") == ("127.0.0.1:5", False)
+    assert channel("127.0.0.1:5") == ("127.0.0.1:5", True)
+    assert channel("localhost.example.org:5") == ("localhost.example.org:5", True)
+    assert channel("db.example.org") == ("db.example.org:15002", True)
 
 
 def test_a_setting_that_the_server_does_not_take(server: SparkServer) -> None:

@@ -90,6 +90,16 @@ _OTHERS: Final = ("spark.sql.legacy.", "spark.sql.parser.", "spark.sql.ansi.")
 """Prefixes of settings: only those above may be set. With one of the others, a backslash escapes nothing."""
 
 
+class _Channel(DefaultChannelBuilder):
+    """A token for localhost goes to one address, because another user may listen at the same port of ::1."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where the server is."""
+        found: str = super().endpoint
+        return found.replace("localhost:", "127.0.0.1:") if self.token and self.host == "localhost" else found
+
+
 def is_away(error: Exception) -> bool:
     """True of an error that tells about the server, not about the statement."""
     return isinstance(error, SparkConnectGrpcException) and error.getGrpcStatusCode() in _AWAY
@@ -121,10 +131,11 @@ class SparkSessions:
             raise InvalidPolicy(f"dataset.url: {what}", hint=_HINT)
         place = f"[{host}]" if ":" in host else host
         self.shown = url.partition("?")[0] + ("?token=${SPARK_TOKEN}" if token else "")
-        secret = f";use_ssl=true;token={quote(token, safe='')}" if token else ""
-        self._target = f"sc://{place}:{port}/{secret}"
+        is_here = token is None or host == "localhost"
+        secret = f";token={quote(token, safe='')}" if token else ""
+        self._target = f"sc://{place}:{port}/{'' if is_here else ';use_ssl=true'}{secret}"
         # Cells that must stay on this machine go through no proxy.
-        self._options = [*_ALIVE] if token else [*_ALIVE, ("grpc.enable_http_proxy", 0)]
+        self._options = [*_ALIVE, ("grpc.enable_http_proxy", 0)] if is_here else [*_ALIVE]
         self._settings = _SETTINGS | {"spark.sql.session.timeZone": timezone}
 
     @contextmanager
@@ -136,7 +147,7 @@ class SparkSessions:
             QueryCanceled: The query was canceled before.
         """
         cancellation.check()
-        session = SparkSession(connection=DefaultChannelBuilder(self._target, self._options))
+        session = SparkSession(connection=_Channel(self._target, self._options))
         for name in _TIDYING:
             setattr(session.client._stub, name, partial(_in_time, getattr(session.client._stub, name)))
         session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])

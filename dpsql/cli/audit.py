@@ -65,7 +65,6 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
     The audit reads only the schema of the policy's database, unless --with-rows copies its rows for the time of the
     audit. No budget is charged. DuckDB runs the queries, or a server that --server names. Where Spark holds the data,
     a Spark server runs them, which is started on this machine for the time of the audit unless --server names one.
-    Every user of the machine can run code on that server.
 
     Example:
       dpsql audit clinic.toml --only COUNT --only join

@@ -4,15 +4,16 @@ The server comes with PySpark and needs Java. dpsql itself needs neither.
 """
 
 import os
+import re
+import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 CATALOG: Final = "spark_catalog"
 PORT: Final = 15002
 _HOST: Final = "127.0.0.1"
+_KEPT: Final = re.compile(r"PATH|HOME|JAVA_HOME|TMPDIR|LANG|LC_\w+|SPARK_(?!TOKEN)\w+")
+"""Variables of the environment that Java and Spark use. Others may hold secrets."""
+_STARTED: Final = re.compile(rf"Spark Connect server started at: {re.escape(_HOST)}:(\d+)\n")
 _START_SECONDS: Final = 300
 _MOMENT: Final = 0.1
 _SCHEMA: Final = "clinic"
@@ -39,8 +43,10 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @contextmanager
-def clinic_in_spark(folder: Path, file: Path, patients: int, progress: Callable[[float], None]) -> Iterator[str]:
-    """Start a server with the clinic in it, which runs until the end; gives the url of its catalog.
+def clinic_in_spark(
+    folder: Path, file: Path, patients: int, progress: Callable[[float], None]
+) -> Iterator["LocalServer"]:
+    """Start a server with the clinic in it, which runs until the end.
 
     Args:
         folder: The server's files. It is made anew, because a local server forgets its tables.
@@ -62,7 +68,7 @@ def clinic_in_spark(folder: Path, file: Path, patients: int, progress: Callable[
 
         with SparkSessions(server.url, "UTC").session(Cancellation(), _START_SECONDS) as session:
             _load(session, file)
-        yield server.url
+        yield server
 
 
 def check_tools() -> None:
@@ -90,18 +96,25 @@ class LocalServer:
 
     Attributes:
         process: Its process.
-        url: Of its catalog.
+        place: The url of its catalog, without the token.
+        token: What a client must know.
     """
 
     process: subprocess.Popen[bytes]
-    url: str
+    place: str
+    token: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """Of its catalog, with the token."""
+        return f"{self.place}?token={self.token}"
 
 
 @contextmanager
 def local_server(
     folder: Path, port: int | None = None, master: str = "local[2]", settings: Mapping[str, str] = _NONE
 ) -> Iterator[LocalServer]:
-    """Run a server that this machine alone can reach.
+    """Run a server that this machine alone can reach, and only with a token: who reaches it can run code.
 
     Args:
         folder: For its files and its log.
@@ -112,10 +125,10 @@ def local_server(
     Raises:
         InvalidParameter: The server does not start.
     """
-    port = _free_port() if port is None else port
     chosen = {
         "spark.connect.grpc.binding.address": _HOST,
-        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.port": str(port or 0),
+        "spark.connect.grpc.port.maxRetries": "0",  # it takes no other port than the policy names
         "spark.driver.host": _HOST,
         "spark.driver.memory": "1500m",
         "spark.ui.enabled": "false",
@@ -128,24 +141,21 @@ def local_server(
     words = [str(home / "bin" / "spark-submit"), "--master", master]
     words += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
     words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    if _is_listening(port):
-        raise InvalidParameter(f"port {port} is in use", hint="Stop what listens there.")
+    token = secrets.token_urlsafe()
+    environment = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    environment |= {
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+    }
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
-        _wait(process, port, folder / "server.log")
-        yield LocalServer(process, f"spark://localhost:{port}/{CATALOG}")
+        port = _started(process, folder / "server.log")
+        yield LocalServer(process, f"spark://localhost:{port}/{CATALOG}", token)
     finally:
         process.terminate()
         process.wait(_START_SECONDS)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((_HOST, 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _home() -> Path:
@@ -154,17 +164,14 @@ def _home() -> Path:
     return Path(found.origin).parent if found is not None and found.origin is not None else Path("pyspark")
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _started(process: subprocess.Popen[bytes], log: Path) -> int:
+    """The port on which the server says that it listens: who else listens there must not get the token."""
     until = time.monotonic() + _START_SECONDS
-    while not _is_listening(port):
+    while (told := _STARTED.search(log.read_text(encoding="utf-8", errors="replace"))) is None:
         if process.poll() is not None or time.monotonic() > until:
             raise InvalidParameter("the Spark Connect server does not start", hint=f"Its log is {log}.")
         time.sleep(_MOMENT)
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as asked:
-        return asked.connect_ex((_HOST, port)) == 0
+    return int(told[1])
 
 
 def _load(session: "Session", file: Path) -> None:

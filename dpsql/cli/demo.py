@@ -67,7 +67,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
     The demo writes clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt to DIR; with --engine postgres the
     directory postgres and clinic-postgres.toml, with --engine spark the directory spark and clinic-spark.toml. It
     makes a profile of rows per patient for epsilon 0.2 of the cap. Existing files are kept, except the directory
-    spark: its server gets a copy of clinic.duckdb at each start. Every user of the machine can run code on that server.
+    spark: its server gets a copy of clinic.duckdb at each start. Its token is in spark/token.
 
     Example:
       dpsql demo --dir /tmp/clinic --port 6544
@@ -157,8 +157,13 @@ def _clinic_in_spark(directory: Path, patients: int) -> Iterator[Path]:
     if file.exists():
         click.echo(f"{file} exists and is kept; Spark gets a copy of it")
     folder = (directory / "spark").resolve()
-    with _progress(patients) as progress, clinic_in_spark(folder, file, patients, progress) as url:
-        here = {"duckdb:///clinic.duckdb": url, 'schema = "main"': 'schema = "clinic"'}
+    with _progress(patients) as progress, clinic_in_spark(folder, file, patients, progress) as server:
+        _write_private(folder / "token", server.token)  # for other commands, as SPARK_TOKEN_FILE
+        os.environ["SPARK_TOKEN"] = server.token
+        here = {
+            "duckdb:///clinic.duckdb": f"{server.place}?token=${{SPARK_TOKEN}}",
+            'schema = "main"': 'schema = "clinic"',
+        }
         yield _make_policy(directory / "clinic-spark.toml", here)
 
 

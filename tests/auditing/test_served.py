@@ -164,15 +164,14 @@ def test_tables_of_several_schemas_are_not_audited_in_spark(of_spark: Path) -> N
 
 
 @pytest.mark.spark
-def test_a_spark_server_that_is_not_there_is_told(of_spark: Path) -> None:
+def test_a_spark_server_that_is_not_there_is_told(of_spark: Path, spark: SparkServer) -> None:
     for server, what in (
         ("spark://localhost:1/spark_catalog", "the server does not answer"),
         ("spark://localhost:1/", "a Spark url names a host, a port and a catalog"),
-        ("spark://localhost:{port}/nowhere", "AnalysisException"),
+        (spark.url.replace("spark_catalog", "nowhere"), "AnalysisException"),
     ):
-        port = of_spark.read_text(encoding="utf-8").partition("spark://localhost:")[2].partition("/")[0]
         with pytest.raises(NotAuditable, match=f"databases cannot be made on the server: {what}"):
-            audit(load_policy(of_spark), SPARK_EXTENT, server=server.format(port=port))
+            audit(load_policy(of_spark), SPARK_EXTENT, server=server)
 
 
 def test_rows_are_not_copied_to_a_server(small: Policy) -> None:
