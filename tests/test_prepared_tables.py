@@ -590,9 +590,12 @@ def test_values_of_any_type_are_kept(own: Path) -> None:
         database.execute("CREATE TABLE notes (patient_id INTEGER, body JSON, tags INTEGER[], took INTERVAL)")
         database.execute("INSERT INTO notes SELECT 1, '{\"a\": 1}', [i], INTERVAL '1 month' FROM range(9) r(i)")
     added = '[tables.notes]\nunit_key = "patient_id"\nmax_rows = 4\n[tables.notes.columns]\nbody = { type = "json" }\n'
-    text = changed(own, "[tables.doctors]", f'{added}took = {{ type = "interval" }}\n\n[tables.doctors]')
+    more = 'tags = { type = "integer[]" }\ntook = { type = "interval" }\n'
+    text = changed(own, "[tables.doctors]", f"{added}{more}\n[tables.doctors]")
     assert prepare_tables(load_policy(text))[1]["notes"] == 4
-    assert only(Planner(load_policy(own)).compile("SELECT COUNT(body), COUNT(took) FROM notes")).contribution.copied
+    assert only(
+        Planner(load_policy(own)).compile("SELECT COUNT(body), COUNT(tags), COUNT(took) FROM notes")
+    ).contribution.copied
 
 
 def test_a_wide_total_is_that_of_the_table(own: Path) -> None:

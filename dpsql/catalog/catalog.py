@@ -60,9 +60,7 @@ def _own_functions() -> frozenset[str]:
     """Functions that the compiler of private queries does not have."""
     session = {"current_schema", "current_database", "current_catalog", "current_role", "current_user", "session_user"}
     plain = frozenset(name for name, known in functions().items() if known[0].manner in (None, "setof"))
-    # The compiler reads JSON of columns only.
-    of_json = {name for name in plain if name.startswith(("json_", "jsonb_"))}
-    return (plain | frozenset(RELATION_FUNCTIONS) | _SPECIAL) - (frozenset(CALLS) - session - {"version"} - of_json)
+    return (plain | frozenset(RELATION_FUNCTIONS) | _SPECIAL) - (frozenset(CALLS) - session - {"version"})
 
 
 @cache

@@ -93,6 +93,30 @@ def test_they_are_made_anew_while_they_are_read(clinic: Path, owner: str) -> Non
     assert [cell.tolist() for cell in before.cells] == [cell.tolist() for cell in after.cells]
 
 
+def test_json_and_arrays_are_kept(clinic: Path, owner: str) -> None:
+    owners(owner, "CREATE TABLE notes (patient_id integer, body json, tags integer[])")
+    owners(owner, "INSERT INTO notes SELECT 1, '{\"a\": 1}', ARRAY[i] FROM generate_series(1, 9) AS s(i)")
+    reader = conninfo_to_dict(load_policy(clinic).dataset.url)["user"]
+    owners(owner, f'GRANT SELECT ON notes TO "{reader}"')
+    notes = """[tables.notes]
+unit_key = "patient_id"
+max_rows = 4
+[tables.notes.columns]
+body = { type = "json" }
+tags = { type = "integer[]" }
+
+[tables.doctors]"""
+    clinic.write_text(clinic.read_text(encoding="utf-8").replace("[tables.doctors]", notes, 1), encoding="utf-8")
+    prepare_tables(load_policy(clinic), owner)
+    with closing(opened(clinic)) as backend:
+        release = planned(
+            clinic, backend, "SELECT COUNT(*) FROM notes WHERE body ->> 'a' = '1' AND CARDINALITY(tags) = 1"
+        )
+        assert release.contribution.copied
+        found = backend.fetch({0: release}, (), Cancellation()).releases[0]
+    assert [cell.tolist() for cell in found.cells] == [[4]]
+
+
 @pytest.mark.parametrize(
     "change",
     [

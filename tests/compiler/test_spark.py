@@ -194,6 +194,11 @@ def test_columns_are_canonical(type_name: str, sql_type: SqlType, target: SqlTyp
     assert DIALECT.canonical("c", EngineColumn(type_name, sql_type, not_null=False), target).startswith(written)
 
 
+def test_json_is_only_tested_for_null() -> None:
+    column = EngineColumn("string", SqlType.TEXT, not_null=False)
+    assert DIALECT.limited("c", column, SqlType.JSON).startswith("CASE WHEN c IS NOT NULL THEN ")
+
+
 def test_grids_and_groups() -> None:
     grid = Grid(Fraction(1), 0, 9)
     assert DIALECT.grid_type(grid) == "BIGINT"

@@ -158,10 +158,9 @@ class TwoRows:
     # Joins
 
     def _joined(self, field: Field, join: Join, alike: Alike) -> bool:
-        if join.kind == "left":
-            return self._beside(field, join.left, join.right, join.condition, alike)
-        if join.kind == "right":
-            return self._beside(field, join.right, join.left, join.condition, alike)
+        if join.kind in ("left", "right"):
+            kept, other = (join.left, join.right) if join.kind == "left" else (join.right, join.left)
+            return self._beside(field, kept, other, join.condition, alike)
         return join.kind in ("inner", "cross", "matched") and self._met(field, join, alike)
 
     def _met(self, field: Field, join: Join, alike: Alike) -> bool:

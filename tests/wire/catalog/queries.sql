@@ -116,7 +116,7 @@ select encode('\xdead'::bytea, 'nope');
 select decode('zz', 'hex');
 select decode('3q0=', 'base64'), encode('\xdead', 'base64'), length('\xdead'::bytea), md5('\x61'::bytea), initcap('ab cD');
 select '{"a":[1,{"b":null,"c":"x"}]}'::json -> 'a' -> 1 ->> 'b', '[1,2.50]'::json -> -1, '[1]'::json -> 1, '{"a":{"b":"x"}}'::json ->> 'a', '{"b":[true]}'::jsonb -> 'b';
-select json_typeof('{}'), json_typeof('1'), json_typeof('"a"'), json_typeof('true'), json_typeof('null'), jsonb_typeof('[]');
+select json_typeof('{}'::json), json_typeof('1'::json), json_typeof('"a"'::json), json_typeof('true'::json), json_typeof('null'::json), jsonb_typeof('[]'::jsonb);
 select array_positions(array[1,2,1], 1), array_replace(array[1,2], 1, 3), array_dims(array[1,2]), num_nulls(1, null);
 select * from unnest(array[1,2,3], array['a','b']) with ordinality as u(n, t, i);
 select pg_typeof(1), 2 between symmetric 3 and 1, 2 not between symmetric 3 and 1, interval '2' day, 'orders' ^@ 'ord';
