@@ -1,4 +1,4 @@
-"""Time of bounded SQL beside the same raw query, interleaved: the tables of docs/benchmarks.md and docs/scale.md.
+"""Time of bounded SQL and of the same raw query, interleaved: the tables of docs/benchmarks.md and docs/scale.md.
 
     python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres|spark]
         [--url URL] [--only PART] [--processor-time] [--memory GB] [--spill] [--queries N]
@@ -109,7 +109,7 @@ def milliseconds(run: Callable[[], object], clock: Clock) -> float:
 def measure(
     gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock, *, whole: bool = True
 ) -> tuple[str, float, float, float]:
-    """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
+    """Return the form, and median milliseconds of the raw query, the bounded SQL, and what the gateway adds to it.
 
     The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest. It
     is 0 unless `whole`.
@@ -132,12 +132,12 @@ def measure(
     times = [[milliseconds(run, clock) for run in runs] for _ in range(rounds + 1)]
     # The first round warms the caches.
     of_raw, of_engine, *answers = zip(*times[1:] or times, strict=True)
-    beside = [answered - fetched for each in answers for answered, fetched in zip(each, of_engine, strict=True)]
+    added = [answered - fetched for each in answers for answered, fetched in zip(each, of_engine, strict=True)]
     return (
         form_of(releases[0].sql),
         statistics.median(of_raw),
         statistics.median(of_engine),
-        statistics.median(beside or [0]),
+        statistics.median(added or [0]),
     )
 
 
@@ -168,9 +168,9 @@ def print_table(
     """Measure and print queries on one engine."""
     print(f"\n{title}\n\n| query | form | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n{'|---' * 6}|")
     for name, sql, bounds in queries:
-        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds, clock, whole=whole)
+        form, of_raw, of_engine, added = measure(gateway, raw, sql, bounds, rounds, clock, whole=whole)
         ratio = f"{of_engine / of_raw:.1f}×"
-        rest = f"{beside:.1f}" if whole else "–"
+        rest = f"{added:.1f}" if whole else "–"
         print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {rest} |", flush=True)
 
 

@@ -265,7 +265,7 @@ class _Printer:
         groups, hashed = self._source(step.input), self._hash("unit")
         carried = [*self._grouping, *self._sums.values()]
         flagged = any(isinstance(amount, steps.SampledRows) for amount in amounts)
-        # Nothing would limit the rows that only a second scan finds. Beside `RowsOfFew` all units have many rows.
+        # Nothing would limit the rows that only a second scan finds. With `RowsOfFew`, all units here have many rows.
         apart = self._dialect.computes_ctes_once and self._totals.few is None
         same, dialect = self._same_unit, self._dialect
         return self._all(

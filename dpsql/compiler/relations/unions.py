@@ -70,8 +70,8 @@ def combined(
     relation = SetOperation(kind, keeps_all, first, second, fields)
     links = {Link((), (fields[-1],))} | {Link((), (f,)) for f, is_unit in zip(fields, units, strict=False) if is_unit}
     columns = tuple(zip(names, fields, strict=False))
-    beside = [{n for n, f in side.hidden if s.is_unit(Column(f))} for side, s in zip(sides, (left, right), strict=True)]
-    hidden = tuple((name, fields[-1]) for name in sorted(beside[0] & beside[1]))
+    shared = [{n for n, f in side.hidden if s.is_unit(Column(f))} for side, s in zip(sides, (left, right), strict=True)]
+    hidden = tuple((name, fields[-1]) for name in sorted(shared[0] & shared[1]))
     unlisted = frozenset(field for (_, field), is_hidden in zip(columns, hides, strict=True) if is_hidden)
     unlisted |= {field for _, field in hidden}
     status = _limited(operation, left, right, only_units=all(units))

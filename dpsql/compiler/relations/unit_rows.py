@@ -283,12 +283,12 @@ class UnitRows:
                 refuse_unlisted(expression, self.scope, clauses.at(item.node))
             assigned[field] = expression
             columns.append((item.name, field))
-        beside: list[tuple[str, Field]] = []
-        for name, key in self._beside_stars():
+        omitted: list[tuple[str, Field]] = []
+        for name, key in self._omitted_by_stars():
             field = clauses.fields.new(key.type)
             renewed.setdefault(key, []).append(field)
             assigned[field] = Column(key)
-            beside.append((name, field))
+            omitted.append((name, field))
         relation = Project(status.relation, tuple(assigned), tuple(assigned.values()))
         projected = replace(
             status,
@@ -297,13 +297,13 @@ class UnitRows:
             links=_carried_links(status, renewed),
             absent=self._absent(status, assigned, items),
         )
-        unlisted |= {field for _, field in beside}
-        return Lowered(projected, tuple(columns), tuple(beside), frozenset(unlisted))
+        unlisted |= {field for _, field in omitted}
+        return Lowered(projected, tuple(columns), tuple(omitted), frozenset(unlisted))
 
-    def _beside_stars(self) -> tuple[tuple[str, Field], ...]:
+    def _omitted_by_stars(self) -> tuple[tuple[str, Field], ...]:
         """The keys that the stars of the SELECT list omit, and hand on."""
         stars = (node for node in self.node.expressions if node.is_star and not isinstance(node, exp.Func))
-        return tuple(dict.fromkeys(pair for star in stars for pair in self.scope.beside_star(star)))
+        return tuple(dict.fromkeys(pair for star in stars for pair in self.scope.omitted_by_star(star)))
 
     def _absent(self, status: Protected, assigned: dict[Field, Expr], items: Sequence[Item]) -> frozenset[Field] | None:
         """The fields that stay NULL in rows without a unit; what would get a value there is refused."""

@@ -142,7 +142,7 @@ class Scope:
         """Return the columns of `*` or `alias.*`."""
         return self._of_star(node, lambda source: source.columns)
 
-    def beside_star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
+    def omitted_by_star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
         """Return the keys that `*` or `alias.*` omits."""
         return self._of_star(node, lambda source: source.hidden)
 
