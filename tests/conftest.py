@@ -12,6 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from numpy.typing import NDArray
 
 from dpsql.backends import Backend, open_backend
@@ -179,6 +181,10 @@ SERVERS = {"postgres_server", "each_postgres"}
 """Fixtures that start a PostgreSQL server."""
 
 # How long an example takes says how busy the machine is. Each run draws the same examples, so that it ends the same.
+# Hypothesis also draws constants of the modules that happen to be loaded, which depends on the tests that ran before.
+if not LONG:
+    assert callable(providers._get_local_constants)
+    providers._get_local_constants = Constants
 settings.register_profile("same", deadline=None, derandomize=not LONG, max_examples=len(turns(100)))
 settings.load_profile("same")
 

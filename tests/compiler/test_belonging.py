@@ -169,6 +169,16 @@ def test_windows_go_over_one_unit(owners: Owners, visits: UnitScan) -> None:
         refused(owners, windows, "a window contains rows of several units")
 
 
+def test_a_condition_that_is_false_keeps_no_rows(owners: Owners, planner: Planner, visits: UnitScan) -> None:
+    number = Column(numbered(visits, visits.unit_field).window_fields[0])
+    other = Call("le", (number, Literal(5, SqlType.BIGINT)), SqlType.BOOLEAN)
+    for value, once in ((False, True), (True, False), (None, False)):
+        found = owners.of(Filter(visits, both(other, Literal(value, SqlType.BOOLEAN))))
+        assert found is not None and found.once is once
+    first = "SELECT DISTINCT ON (patient_id) cost FROM visits ORDER BY patient_id, cost"
+    assert planner.compile(f"SELECT COUNT(*) FROM ({first}) t WHERE 3 > 5").releases
+
+
 def test_rows_are_not_cut_or_told_apart_across_units(owners: Owners, visits: UnitScan) -> None:
     order = (Order(Column(visits.unit_field), False, False),)
     refused(owners, Sort(visits, visits.fields, order, 3, 0), "a limit would apply")

@@ -125,7 +125,7 @@ class Owners:
         around = below.units - frozenset(relation.input.fields)
         match relation:
             case Filter():
-                once = below.once or _is_numbered(relation, below.units, around)
+                once = below.once or _keeps_one_row(relation, below.units, around)
                 return replace(below, units=_equal(below.units, (relation.condition,)), once=once)
             case Project():
                 pairs = zip(relation.fields, relation.expressions, strict=True)
@@ -342,8 +342,10 @@ def _equal(units: Units, conditions: Iterable[Expr]) -> Units:
     return found
 
 
-def _is_numbered(relation: Filter, units: Units, around: Units) -> bool:
-    """Whether one row of each unit is kept by its number."""
+def _keeps_one_row(relation: Filter, units: Units, around: Units) -> bool:
+    """Whether one row of each unit is kept by its number, or no row at all."""
+    if any(isinstance(term, Literal) and term.value is False for term in _terms((relation.condition,))):
+        return True
     below = relation.input
     if not isinstance(below, UnitWindows):
         return False
