@@ -188,6 +188,20 @@ def test_where_noise_decides_the_interval_is_never_too_narrow(repeater: Repeater
     assert {name: sum(each) / REPEATS for name, each in held.items() if sum(each) / REPEATS < LEAST} == {}
 
 
+@pytest.mark.parametrize("condition", ["age < 21", "age > 20"], ids=["lower", "upper"])
+def test_the_mean_at_a_bound_is_no_more_exact_than_others(repeater: Repeater, condition: str) -> None:
+    """An interval beyond the bounds would shrink to a point, as if there were no noise."""
+    sql = f"SELECT AVG(({condition})::int) AS m FROM people WHERE id < 600"
+    query = repeater.planner.compile(sql, intervals="on")
+    at_bounds: set[float] = set()
+    others: set[float] = set()
+    for mean, low, high in repeater.answers(query, 2_000):
+        assert 0 <= low <= mean <= high <= 1
+        (at_bounds if mean in (0, 1) else others).add(max(mean - low, high - mean))
+    assert at_bounds
+    assert min(at_bounds) > 0.9 * min(others)
+
+
 def test_a_divisor_that_may_be_nothing_has_no_limits(repeater: Repeater) -> None:
     query = repeater.planner.compile(SMALL["divisors that may be 0"], intervals="on")
     limits = [row[1:] for row in repeater.answers(query, 100)]

@@ -16,7 +16,7 @@ from typing import ClassVar
 from dpsql.compiler.aggregates.base import ALIKE, NO_LIMITS, ColumnError, Drawn, Estimate, Formula, Primitives
 from dpsql.compiler.aggregates.count import CountEstimate
 from dpsql.compiler.aggregates.registry import estimate_of
-from dpsql.compiler.aggregates.total import fieller
+from dpsql.compiler.aggregates.total import ends_inside, fieller
 from dpsql.compiler.ir.conditions import TRUE, all_of, conjuncts
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
@@ -297,11 +297,12 @@ def debiased(
     count = f"CAST(p{output.cell} AS DOUBLE)"
     total = named(_total(output, keys))
     several = named(f"greatest({total}, 1)")
-    share = named(f"greatest(least(({count} / {several} - {float(q)!r}) / {float(p - q)!r}, 1), 0)")
+    raw = named(f"({count} / {several} - {float(q)!r}) / {float(p - q)!r}")
+    share = named(f"greatest(least({raw}, 1), 0)")
     answers = f"{several} * ({share} * {float(p * (1 - p))!r} + (1 - {share}) * {float(q * (1 - q))!r})"
     own = f"{NORMAL_95**2!r} * {answers}"
     if isinstance(output, ResponseEstimate) and output.is_share:
-        limits = _limits_of_share(output, (count, total), named(own), widths)
+        limits = _limits_of_share(output, (count, total), named(own), (raw, share), widths)
         return Formula(f"CASE WHEN {total} > 0 THEN {share} END", limits, columns)
     value = named(f"({count} - {float(q)!r} * {total}) / {float(p - q)!r}")
     plain = f"k{output.key} IS NULL" if isinstance(output, ResponseGroupEstimate) else "false"
@@ -333,17 +334,20 @@ def _squared(output: ResponseEstimate | ResponseGroupEstimate, widths: Sequence[
 
 
 def _limits_of_share(
-    output: ResponseEstimate, cells: tuple[str, str], own: str, widths: Sequence[float] | None
+    output: ResponseEstimate,
+    cells: tuple[str, str],
+    own: str,
+    shares: tuple[str, str],
+    widths: Sequence[float] | None,
 ) -> tuple[str, str]:
     if widths is None:
         return NO_LIMITS
     p, q = output.response.truth, output.response.lie
     (count, total), of_total = cells, widths[output.total_cell]
     ends = fieller(count, total, f"({widths[output.cell] ** 2!r} + {own})", of_total)
-    ends = ends if p > q else (ends[1], ends[0])
-    inside = (f"greatest(least(({end} - {float(q)!r}) / {float(p - q)!r}, 1), 0)" for end in ends)
+    least, most = (f"({end} - {float(q)!r}) / {float(p - q)!r}" for end in (ends if p > q else reversed(ends)))
     low, high = (
         f"CASE WHEN {total} > {of_total!r} THEN {text} WHEN {total} > 0 THEN {end} END"
-        for text, end in zip(inside, ("0.0", "1.0"), strict=True)
+        for text, end in zip(ends_inside((least, most), *shares, (0, 1)), ("0.0", "1.0"), strict=True)
     )
     return low, high
