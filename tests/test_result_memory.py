@@ -6,12 +6,15 @@ import os
 import resource
 import threading
 import tracemalloc
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from itertools import repeat
 from pathlib import Path
+from sys import getsizeof
 from typing import NoReturn
 
 import psycopg
@@ -62,7 +65,7 @@ def test_a_result_ends_where_its_room_ends() -> None:
     held, source = Held(), Source()
     store = RowStore(MemoryShare("ana", held, most=50 * MEBIBYTE))
     with pytest.raises(LimitExceeded, match="the result takes more than 50 MiB"):
-        for batch in batches(source):
+        for batch in batches(partial(RowBlock.fetched, source)):
             store.add(batch)
     assert 45 * MEBIBYTE < held.bytes <= 50 * MEBIBYTE
     assert source.fetched * 10_000 < held.bytes + 2 * BATCH_BYTES
@@ -133,7 +136,7 @@ def test_batches_are_small_in_bytes_whatever_a_row_takes() -> None:
             return [("x" * 100_000,)] * size
 
     for source in (Source(), Wide()):
-        some = batches(source)
+        some = batches(partial(RowBlock.fetched, source))
         assert all(next(some).size <= max(BATCH_BYTES, 100 * 101_000) for _ in range(20))
         assert next(some).size > BATCH_BYTES // 2
 
@@ -311,6 +314,20 @@ def test_what_is_given_back_by_many_threads_is_counted() -> None:
 def test_the_bytes_of_rows_are_those_of_their_values() -> None:
     assert 1500 < RowBlock.of([("x" * 1000, None), (1, b"y" * 500)]).size < 2000
     assert RowBlock.of([]).size == RowBlock.of([(), ()]).size == 0
+
+
+def test_numbers_are_kept_in_arrays_that_can_hold_them() -> None:
+    values = [(1, 2.5, True, 1, 2**70, None, 3), (-(2**63), float("inf"), False, 2.0, 5, 6, False)]
+    block = RowBlock.of(values)
+    assert [isinstance(column, array) for column in block.columns] == [True, True, *[False] * 5]
+    assert [list(map(type, row)) for row in block.rows()] == [list(map(type, row)) for row in values]
+    assert list(block.rows()) == values
+    assert RowBlock.of([(number, number / 2) for number in range(1000)]).size == 16_000
+
+
+def test_the_bytes_of_texts_are_those_that_python_takes() -> None:
+    for texts in (["", "ab", "x" * 100], ["ä" * 100, "ab"], ["€" * 100]):
+        assert RowBlock.of([(text,) for text in texts]).size == sum(8 + getsizeof(text) for text in texts)
 
 
 def test_the_bytes_of_an_array_are_also_those_of_its_elements() -> None:

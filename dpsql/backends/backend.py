@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from sys import getsizeof
@@ -29,7 +30,7 @@ from dpsql.errors import (
     QueryCanceled,
     ResultsTooLarge,
 )
-from dpsql.limits.result_memory import READ, MemoryShare, RowSource, batches
+from dpsql.limits.result_memory import READ, MemoryShare, RowBlock, RowSource, batches
 
 _LOG = logging.getLogger("dpsql.backend")
 
@@ -106,7 +107,7 @@ def public_blocks(source: RowSource, width: int, too_many: str) -> Iterator[Publ
         LimitExceeded: There are too many.
     """
     count = 0
-    for block in batches(source):
+    for block in batches(partial(RowBlock.fetched, source)):
         count += block.count
         if count > MAX_PUBLIC_ROWS:
             raise LimitExceeded(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")

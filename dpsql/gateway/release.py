@@ -7,7 +7,8 @@ Rule 3: post-processing runs in an engine that holds no data and reaches none.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -43,7 +44,7 @@ from dpsql.errors import (
 )
 from dpsql.gateway.dropped import Dropped, compared_groups, dropped_shares
 from dpsql.gateway.result_values import as_values
-from dpsql.limits.result_memory import KeptRows, MemoryShare, RowSource, RowStore, batches
+from dpsql.limits.result_memory import KeptRows, MemoryShare, RowBlock, RowStore, batches, packed
 from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.mechanisms import AddedNoise, noise_of, variance
@@ -484,7 +485,7 @@ class PostProcessor:
             if copied is None or (copied.order and releases[copied.release].count > _FEW_ROWS):
                 self._keep(kept, query, _released_tables(releases) | tables, cancellation)
             else:
-                self._add(kept, query, _CopiedSource(query, copied, releases, cancellation))
+                self._add(kept, query, _CopiedSource(query, copied, releases, cancellation).fetch)
         cells = [each.cells for each in releases]
         return ReleasedRows(
             kept.rows(), tuple(dropped_shares(query, cells)), kept.shares, compared_groups(query, cells)
@@ -510,12 +511,12 @@ class PostProcessor:
     def _keep(self, kept: RowStore, query: CompiledQuery, tables: Tables, cancellation: Cancellation) -> None:
         """Add the rows of the post-processing SQL over some tables."""
         with self._running(tables, cancellation) as cursor:
-            self._add(kept, query, cursor.execute(query.post_sql))
+            self._add(kept, query, partial(RowBlock.fetched, cursor.execute(query.post_sql)))
 
-    def _add(self, kept: RowStore, query: CompiledQuery, source: RowSource) -> None:
-        """Add the rows of a source."""
+    def _add(self, kept: RowStore, query: CompiledQuery, fetch: Callable[[int], RowBlock]) -> None:
+        """Add all rows that are fetched."""
         types = [column.type for column in query.columns]
-        for batch in batches(source, partial(as_values, types, self._zone)):
+        for batch in batches(lambda size: as_values(types, self._zone, fetch(size))):
             kept.add(batch)
             if len(kept) > MAX_RESULT_ROWS:
                 raise LimitExceeded(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
@@ -589,19 +590,25 @@ class _CopiedSource:
         end = None if copied.limit is None else copied.offset + copied.limit
         return np.lexsort(columns)[copied.offset : end]
 
-    def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
+    def fetch(self, size: int) -> RowBlock:
         """Return the next rows: only their values are made, for all may take much more memory than the cells."""
         self._cancellation.check()
         part = self._places[self._at : self._at + size]
         self._at += size
-        return list(zip(*(self._values(text, sql_type, part) for text, sql_type in self._columns), strict=True))
+        return RowBlock(tuple(self._values(text, sql_type, part) for text, sql_type in self._columns), len(part))
 
-    def _values(self, text: CopiedText, sql_type: SqlType, part: NDArray[np.int64]) -> list[Any]:
-        return self._keys(text, sql_type, part) if text.is_key else self._numbers(text, part).tolist()
+    def _values(self, text: CopiedText, sql_type: SqlType, part: NDArray[np.int64]) -> Sequence[Any]:
+        if text.is_key:
+            return packed(self._keys(text, sql_type, part))
+        numbers = self._numbers(text, part)
+        return array("d" if numbers.dtype.kind == "f" else "q", numbers.tobytes())
 
     def _keys(self, text: CopiedText, sql_type: SqlType, part: NDArray[np.int64] | slice) -> list[Any]:
         values: list[Any] = self._cells.keys[text.place][part].tolist()
-        return values if sql_type.is_text else [None if each is None else read(sql_type, each) for each in values]
+        if sql_type.is_text:
+            return values
+        known = {each: read(sql_type, each) for each in set(values) - {None}}
+        return list(map(known.get, values))
 
     def _numbers(self, text: CopiedText, part: NDArray[np.int64] | slice) -> NDArray[Any]:
         cell = self._cells.cells[text.place][part]

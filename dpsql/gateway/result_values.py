@@ -45,7 +45,7 @@ def as_values(types: Sequence[SqlType], zone: tzinfo, block: RowBlock) -> RowBlo
         block: The rows of post-processing.
     """
     readers = [_reader(kind, zone) for kind in types]
-    if not any(readers):
+    if not block.count or not any(readers):
         return block
     pairs = zip(block.columns, readers, strict=True)
     return RowBlock(

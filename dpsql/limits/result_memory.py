@@ -14,9 +14,11 @@ import os
 import pickle
 import tempfile
 import threading
+from array import array
 from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
@@ -45,6 +47,8 @@ _VALUE_BYTES: Final = 8
 """What a value takes in its column."""
 _BYTES_OF: Final = {bool: 0, type(None): 0, int: 40, float: 24, date: 32, datetime: 48}
 """What else it takes, by its type."""
+_CODES: Final = {int: "q", float: "d"}
+"""The arrays of types, by the codes of the module `array`."""
 
 Row = tuple[Any, ...]
 
@@ -62,7 +66,7 @@ class RowBlock:
     """Some rows, column by column: values of one type are counted, stored and written faster than rows.
 
     Attributes:
-        columns: The values of each column.
+        columns: The values of each column; an `array` if all are whole numbers of 64 bits, or all are floats.
         count: How many rows there are, for rows may have no columns.
     """
 
@@ -73,7 +77,12 @@ class RowBlock:
     def of(cls, rows: Sequence[Row]) -> "RowBlock":
         """Rows that are there one by one."""
         width = len(rows[0]) if rows else 0
-        return cls(tuple(list(map(itemgetter(place), rows)) for place in range(width)), len(rows))
+        return cls(tuple(packed(list(map(itemgetter(place), rows))) for place in range(width)), len(rows))
+
+    @classmethod
+    def fetched(cls, rows: RowSource, size: int) -> "RowBlock":
+        """The next rows of a source, at most so many; none at the end."""
+        return cls.of(rows.fetchmany(size))
 
     @cached_property
     def size(self) -> int:
@@ -110,14 +119,31 @@ _READS: Final = HeldWords(
 )
 
 
+def packed(column: list[Any]) -> Sequence[Any]:
+    """The same values, in an array if that can hold them."""
+    code = _CODES.get(type(column[0])) if column else None
+    if code is not None and len(set(map(type, column))) == 1:
+        with suppress(OverflowError):
+            return array(code, column)
+    return column
+
+
 def _bytes_behind(column: Sequence[Any]) -> int:
     """Bytes of the values themselves and of their elements; of most types all values have as many."""
-    sizes = [_BYTES_OF.get(kind) for kind in set(map(type, column))]
+    if isinstance(column, array):
+        return 0
+    kinds = set(map(type, column))
+    sizes = [_BYTES_OF.get(kind) for kind in kinds]
     if None not in sizes:
         return len(column) * max(filter(None, sizes), default=0)
+    if kinds == {str} and (joined := "".join(column)).isascii():
+        return getsizeof("") * len(column) + len(joined)
+    size = sum(map(getsizeof, column))
+    if kinds.isdisjoint((list, tuple)):
+        return size
     # Python has one object for each letter and for each small number, however often it is an element.
-    arrays = ({id(one): one for one in value} for value in column if isinstance(value, list | tuple))
-    return sum(map(getsizeof, column)) + sum(_bytes_behind(list(elements.values())) for elements in arrays)
+    lists = ({id(one): one for one in value} for value in column if isinstance(value, list | tuple))
+    return size + sum(_bytes_behind(list(elements.values())) for elements in lists)
 
 
 class Held:
@@ -238,13 +264,14 @@ class MemoryShare:
         self._size += size
 
 
-def batches(rows: RowSource, read: Callable[[RowBlock], RowBlock] | None = None) -> Iterator[RowBlock]:
-    """Yield all rows, some at a time: one at first, then as many as take about two mebibytes once they are read."""
+def batches(fetch: Callable[[int], RowBlock]) -> Iterator[RowBlock]:
+    """Yield all rows, some at a time: one at first, then as many as take about two mebibytes.
+
+    Args:
+        fetch: Returns the next rows, at most so many; none at the end.
+    """
     size = _FIRST_ROWS
-    while fetched := rows.fetchmany(size):
-        block = RowBlock.of(fetched)
-        if read is not None:
-            block = read(block)
+    while (block := fetch(size)).count:
         yield block
         size = max(1, min(BATCH_BYTES * block.count // max(block.size, 1), 4 * size, _BATCH_ROWS))
 

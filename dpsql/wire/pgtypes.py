@@ -1,13 +1,15 @@
 """The table of types: PostgreSQL's OIDs and sizes, and how each type's values are written and read in both formats."""
 
-import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import compress
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import SqlType, textformat, textinput
@@ -19,6 +21,9 @@ BINARY: Final = 1
 
 _TURN: Final = 1e15
 """From here on PostgreSQL prints doubles with an exponent, and Python does not."""
+_MOST_DECIMALS: Final = 4
+"""A number with a nonzero digit no later than this has no exponent."""
+_POWERS: Final = 10 ** np.arange(1, 20, dtype=np.uint64)
 _YEARS: Final = tuple(b"%04d-" % year for year in range(10_000))
 _LETTERS: Final = bytes.maketrans(b"\0\1", b"ft")
 _MONTHS_AND_DAYS: Final = tuple(b"%02d-%02d" % (number >> 5, number & 31) for number in range(13 << 5))
@@ -52,7 +57,7 @@ class PgType:
 
     def column(self, code: int, values: Sequence[Any]) -> ColumnBytes:
         """Return the values of a column as they go over the wire in a format; None is NULL."""
-        types = set(map(type, values))
+        types = set(map(type, values[:1] if isinstance(values, array) else values))
         if type(None) in types:
             are_there = [value is not None for value in values]
             return self.column(code, list(compress(values, are_there))).with_nulls(are_there)
@@ -77,23 +82,48 @@ def _booleans(values: Sequence[bool]) -> ColumnBytes:
     return _fixed(bytes(values), len(values))
 
 
-def _lines(shown: str) -> ColumnBytes:
-    """Values that are shown in a line each."""
-    lines = shown.encode()
-    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
-    return ColumnBytes(lines.replace(b"\n", b""), np.diff(ends, prepend=-1) - 1)
-
-
 def _integers_as_text(values: Sequence[int]) -> ColumnBytes:
-    return _lines("".join([f"{value}\n" for value in values]))
+    try:
+        numbers = np.asarray(values, dtype=np.int64)
+    except OverflowError:
+        return ColumnBytes.of([str(value).encode() for value in values])
+    # The least number has no opposite in its own type.
+    return _digits(np.abs(numbers).view(np.uint64), numbers < 0, np.zeros_like(numbers))
 
 
 def _doubles_as_text(values: Sequence[float]) -> ColumnBytes:
-    shown = "".join([f"{value!r}\n" for value in values])
-    if "e" in shown or "n" in shown or max(values) >= _TURN or min(values) <= -_TURN:
+    numbers = np.asarray(values, dtype=np.float64)
+    decimals = np.zeros(len(numbers), dtype=np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for scale in range(_MOST_DECIMALS + 1):
+            units = np.rint(numbers * 10.0**scale)
+            inexact = units / 10.0**scale != numbers
+            if not inexact.any():
+                break
+            decimals[inexact] = scale + 1
+    if inexact.any() or not (np.abs(units) < _TURN).all():
         return _strings(list(map(textformat.double, values)))
-    # What is left is printed by Python as by PostgreSQL, but for the fraction of whole numbers.
-    return _lines(shown.replace(".0\n", "\n"))
+    # Two numbers of at most 15 digits are different floats, so these digits are the shortest.
+    return _digits(np.abs(units).astype(np.uint64), np.signbit(numbers), decimals)
+
+
+def _digits(units: NDArray[np.uint64], negative: NDArray[np.bool_], decimals: NDArray[np.int64]) -> ColumnBytes:
+    """Numbers, each with so many decimals, in units of the last place of the one that has most."""
+    scale = int(decimals.max())
+    whole_digits = 1 + np.searchsorted(_POWERS, units // 10**scale, side="right")
+    point = 1 + int(whole_digits.max())
+    shown = np.empty((len(units), point + (1 + scale if scale else 0)), dtype=np.uint8)
+    rest = units
+    for place in (*range(point + scale, point, -1), *range(point - 1, 0, -1)):
+        tens = rest // 10
+        shown[:, place] = rest - 10 * tens + ord("0")
+        rest = tens
+    begins, ends = point - whole_digits - negative, point + decimals + (decimals > 0)
+    shown[negative, begins[negative]] = ord("-")
+    shown[:, point : point + 1] = ord(".")
+    places = np.arange(shown.shape[1])
+    is_shown = (begins[:, np.newaxis] <= places) & (places < ends[:, np.newaxis])
+    return ColumnBytes(shown[is_shown].tobytes(), ends - begins)
 
 
 def _strings(values: Sequence[str]) -> ColumnBytes:
@@ -109,15 +139,20 @@ def _days_as_text(values: Sequence[date]) -> ColumnBytes:
     return _fixed(b"".join(shown), len(values))
 
 
-def _packed(layout: str, write: Writer, number: Callable[[Any], object] | None = None) -> ColumnWriter:
-    """What writes values by a number of each, in a struct layout; `write` refuses those that have no place in it."""
+def _doubles(values: Sequence[float]) -> ColumnBytes:
+    return _fixed(np.asarray(values, dtype=">f8").tobytes(), len(values))
+
+
+def _integers(layout: str, write: Writer, number: Callable[[Any], int] | None = None) -> ColumnWriter:
+    """What writes values by a whole number of each; `write` refuses those that the struct layout has no place for."""
 
     def write_all(values: Sequence[Any]) -> ColumnBytes:
-        numbers = values if number is None else map(number, values)
-        try:
-            return _fixed(struct.pack(f"!{len(values)}{layout}", *numbers), len(values))
-        except struct.error:
-            return ColumnBytes.of(list(map(write, values)))
+        with suppress(OverflowError):
+            wide = np.asarray(values if number is None else list(map(number, values)), dtype=np.int64)
+            written = wide.astype(f">{layout}")
+            if (written == wide).all():
+                return _fixed(written.tobytes(), len(values))
+        return ColumnBytes.of(list(map(write, values)))
 
     return write_all
 
@@ -139,7 +174,7 @@ def _type(
 
 def _integer(kind: SqlType, layout: str) -> PgType:
     write, read = binaryformat.integer(f"!{layout}"), binaryformat.read_integer(f"!{layout}")
-    at_once: ColumnWriters = ({int: _integers_as_text}, {int: _packed(layout, write)})
+    at_once: ColumnWriters = ({int: _integers_as_text}, {int: _integers(layout, write)})
     return _type(kind, textformat.integer, write, read, at_once)
 
 
@@ -195,7 +230,7 @@ _RESULTS: Final = (
         textformat.double,
         binaryformat.floating("!d"),
         binaryformat.read_floating("!d"),
-        ({float: _doubles_as_text}, {float: _packed("d", binaryformat.floating("!d"))}),
+        ({float: _doubles_as_text}, {float: _doubles}),
     ),
     *map(_string, (SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR, SqlType.UNKNOWN)),
     _type(
@@ -203,7 +238,7 @@ _RESULTS: Final = (
         textformat.day,
         binaryformat.day,
         binaryformat.read_date,
-        ({date: _days_as_text}, {date: _packed("i", binaryformat.day, binaryformat.day_number)}),
+        ({date: _days_as_text}, {date: _integers("i", binaryformat.day, binaryformat.day_number)}),
     ),
     _type(SqlType.TIME, textformat.time_of_day, binaryformat.time_of_day, binaryformat.read_time),
     _type(SqlType.TIMESTAMP, textformat.timestamp, binaryformat.timestamp, binaryformat.read_timestamp),

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from array import array
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import ResultColumn
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Settings
+from dpsql.limits.result_memory import RowBlock
 from dpsql.sqltypes import Span, SqlType
 from dpsql.wire.messages.backend import DataRow
 from dpsql.wire.messages.rows import data_rows
@@ -110,6 +112,7 @@ OF_COLUMNS = VALUES | {
     SqlType.INTEGER: st.integers(-(2**31), 2**31 - 1),
     SqlType.BIGINT: st.integers(-(2**62), 2**62) | st.integers(-9, 9).map(Decimal) | st.booleans(),
     SqlType.DOUBLE: st.floats()
+    | st.integers(-(10**9), 10**9).map(lambda number: number / 1000)
     | st.sampled_from([-0.0, 1e15, -1e15, 999999999999999.9, 1e16, 1e-4, 9.99e-5, 2.5e-310])
     | st.integers(-9, 9).map(float),
     SqlType.TEXT: st.text() | st.integers(),
@@ -134,6 +137,34 @@ def test_a_column_is_written_as_its_values(kind: SqlType, chosen: dict[str, str]
             one_by_one = [None if value is None else written.write[code](value) for value in values]
             row_by_row = b"".join(DataRow((value,)).encode() for value in one_by_one)
             assert data_rows([written.column(code, values)], len(values)) == row_by_row
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (SqlType.BIGINT, [-(2**63), 2**63 - 1, 0, -1, 10, 99, 10**18]),
+        (SqlType.SMALLINT, [-(2**15), 2**15 - 1]),
+        (SqlType.DOUBLE, [0.0, -0.0, -0.5, 12.25, 0.0001, -99999999999.1234, 100.0]),
+        (SqlType.DOUBLE, [0.5, 99999999999999.5]),
+        (SqlType.DOUBLE, [0.5, 999999999999999.0]),
+        (SqlType.DOUBLE, [0.5, 0.00001]),
+        (SqlType.DOUBLE, [0.5, 1 / 3]),
+        (SqlType.DOUBLE, [0.5, 1e15, -1e300]),
+        (SqlType.DOUBLE, [0.5, float("nan"), float("inf"), float("-inf")]),
+        (SqlType.DOUBLE, [2.0**53, 5e-324]),
+    ],
+)
+def test_numbers_in_an_array_are_written_as_their_values(kind: SqlType, values: list[float]) -> None:
+    written = of_type(kind)
+    (column,) = RowBlock.of([(value,) for value in values]).columns
+    assert isinstance(column, array)
+    for code in (TEXT, BINARY):
+        row_by_row = b"".join(DataRow((written.write[code](value),)).encode() for value in values)
+        assert data_rows([written.column(code, column)], len(values)) == row_by_row
+
+
+def test_whole_numbers_beyond_64_bits_are_written_as_text() -> None:
+    assert of_type(SqlType.BIGINT).column(TEXT, [2**64, -1]).data == b"18446744073709551616-1"
 
 
 @pytest.mark.parametrize(

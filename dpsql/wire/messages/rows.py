@@ -40,11 +40,13 @@ class ColumnBytes:
 
 def data_rows(columns: Sequence[ColumnBytes], count: int) -> bytes:
     """Return what so many DataRow messages encode to."""
+    if not count:
+        return b""
     sizes = np.full(count, _HEAD.itemsize + 4 * len(columns))
     for column in columns:
         sizes += np.maximum(column.lengths, 0)
     ends = np.cumsum(sizes)
-    places, written = ends - sizes, np.empty(ends[-1] if count else 0, dtype=np.uint8)
+    places, written = ends - sizes, np.empty(ends[-1], dtype=np.uint8)
     head = np.empty(count, dtype=_HEAD)
     head["code"], head["length"], head["width"] = DataRow.code, sizes - 1, len(columns)
     _put(written, places, head)
@@ -61,7 +63,11 @@ def data_rows(columns: Sequence[ColumnBytes], count: int) -> bytes:
 def _put_values(
     written: NDArray[np.uint8], places: NDArray[np.int64], data: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> None:
-    """Write values of several sizes, each to its place."""
+    """Write values, each to its place."""
+    width = int(lengths[0])
+    if width and (lengths == width).all():
+        _put(written, places, data.view(f"V{width}"))
+        return
     begins = np.cumsum(lengths) - lengths
     if len(data) <= _SHORT * len(lengths):
         # Byte i of the data goes to where its value goes, and as far behind as it is in its value.
@@ -75,4 +81,6 @@ def _put_values(
 def _put(written: NDArray[np.uint8], places: NDArray[np.int64], items: NDArray[Any]) -> None:
     """Write items of one size, each to its place."""
     width = items.itemsize
-    written[places[:, np.newaxis] + np.arange(width)] = items.view(np.uint8).reshape(-1, width)
+    # An item may start at any byte.
+    starts = np.ndarray(len(written) - width + 1, f"V{width}", written, strides=(1,))
+    starts[places] = items.view(f"V{width}")
