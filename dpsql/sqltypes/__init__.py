@@ -64,6 +64,11 @@ class SqlType(enum.Enum):
         """True for the character types."""
         return self in _TEXTS
 
+    @property
+    def is_json(self) -> bool:
+        """True for json and jsonb."""
+        return self in (SqlType.JSON, SqlType.JSONB)
+
     def is_alike(self, other: "SqlType") -> bool:
         """True for one type, two whole numbers, or two texts: in either, the same values are equal."""
         return self is other or (self.is_integer and other.is_integer) or (self.is_text and other.is_text)

@@ -1,10 +1,12 @@
 """Values as PostgreSQL reads them from text: SQL constants, text parameters, the elements of arrays, and settings."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -65,6 +67,11 @@ _INFINITE: Final = frozenset({"infinity", "+infinity", "-infinity"})
 _UUID: Final = re.compile(r"([0-9a-f]{4}-?){8}|\{([0-9a-f]{4}-?){8}\}", re.I | re.A)
 _DIGITS_BEFORE_POINT: Final = 131_072
 _DIGITS_BEHIND_POINT: Final = 16_383
+UNREADABLE_JSON: Final = r"\\u(?:0000|[dD][89a-fA-F])|(?:^|[:,]|\[|\s)-?(?:[0-9.]{255}|[0-9.]+[eE][+-]?[0-9]{4})"
+"""In JSON: characters that no text has, or that may lack their other half; numbers that may be no numeric."""
+_UNREADABLE: Final = re.compile(UNREADABLE_JSON)
+_JSON_DEPTH: Final = 100
+_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _NAMES: Final = {SqlType.TIMESTAMP: "timestamp", SqlType.TIME: "time"}
 """Types that PostgreSQL's errors about constants call otherwise."""
 _EXAMPLES: Final = {
@@ -116,6 +123,32 @@ def read(kind: SqlType, text: str) -> Any:
         raise _out_of_range(kind, text) from None
     except ValueError:
         raise _invalid(kind, text) from None
+
+
+def read_json(kind: SqlType, text: str) -> str:
+    """Return JSON as it is written.
+
+    Raises:
+        InvalidText: It is no JSON, or such as `jsonb` cannot hold.
+    """
+    try:
+        json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise _invalid(kind, text) from None
+    if _UNREADABLE.search(text):
+        raise InvalidText(
+            f'unsupported escape sequence or number in {kind.value}: "{_cut(text)}"',
+            hint="Write characters themselves, and numbers with fewer than 255 digits.",
+        )
+    steps = ((each in "[{") - (each in "]}") for each in _JSON_STRING.sub("", text))
+    if max(accumulate(steps), default=0) > _JSON_DEPTH:
+        raise InvalidText(f"{kind.value} nests deeper than {_JSON_DEPTH} levels")
+    return text
+
+
+def _no_number(word: str) -> None:
+    """Refuse NaN and infinities, which Python reads in JSON."""
+    raise ValueError(word)
 
 
 def infinite(kind: SqlType) -> InvalidParameter:

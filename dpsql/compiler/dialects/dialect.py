@@ -116,6 +116,10 @@ class Dialect(ABC):
             InvalidText: SQL cannot contain a character of it.
         """
 
+    def where_shown(self) -> "Dialect":
+        """The dialect for rows of public tables that are shown, of which JSON keeps its text."""
+        return self
+
     def quote_path(self, path: Sequence[str]) -> str:
         """A name of several parts, each quoted."""
         return ".".join(map(self.quote_name, path))

@@ -1,5 +1,6 @@
 """DuckDB's SQL: TRY and TRY_CAST give NULL instead of errors, and floating-point arithmetic is silent."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from uuid import UUID
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
 from dpsql.compiler.dialects.duckdb_functions import SPELLINGS, elements_of
 from dpsql.compiler.ir.functions import MAX_ELEMENTS, MAX_NESTED, MAX_TEXT, Spelling, leaves_most
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Literal, Value, Window
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Expr, Grid, Join, Literal, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields, relations_in
 from dpsql.errors import UnsupportedQuery
@@ -148,9 +149,16 @@ class DuckDB(Dialect):
             return replace(call, arguments=(container, Literal(_PATHS[call.function](place.value), SqlType.TEXT)))
         return replace(call, function="beginning") if leaves_most(call) else call
 
+    def spelling(self, call: Call) -> Spelling:
+        """The spelling of a call; JSON is asked for each part of the constant that it must contain."""
+        found = super().spelling(call)
+        if call.function != "json_contains":
+            return found
+        return replace(found, template=found.template.replace("{1}", _containing(call.arguments[1])))
+
     def named_arguments(self, call: Call) -> frozenset[int]:
         """TRY takes no subqueries: its arguments are named outside it."""
-        within = "TRY(" in self.functions[call.function].template
+        within = "TRY(" in self.spelling(call).template
         named = within and any(relations_in(argument) for argument in call.arguments)
         return frozenset(range(len(call.arguments))) if named else frozenset()
 
@@ -278,6 +286,46 @@ class PostProcessing(DuckDB):
             text = f"{opening} || string_agg({arguments}){behind} || {closing}"
         message = self.quote_text(f"a value has more than {MAX_COLLECTED:,} bytes")
         return f"CASE WHEN strlen({text}) > {MAX_COLLECTED} THEN error({message}) ELSE {text} END"
+
+
+def _containing(wanted: Expr) -> str:
+    """Whether JSON j0 contains a constant, by jsonb's rules: members of objects, elements of arrays in any order."""
+    if not isinstance(wanted, Literal):
+        raise TypeError("what JSON must contain is a constant")
+    if not isinstance(wanted.value, str):
+        return "CAST(NULL AS BOOLEAN)"
+    part = json.loads(wanted.value, parse_int=Decimal, parse_float=Decimal)
+    found = _contains("j0", part, 1)
+    if not isinstance(part, dict | list):
+        found = f"{found} OR {_has_element('j0', part, 1)}"  # an array contains a scalar, at the top alone
+    return found.replace("{", "{{").replace("}", "}}")
+
+
+def _contains(whole: str, part: object, depth: int) -> str:
+    if isinstance(part, dict):
+        members = (
+            _contains(f"json_extract({whole}, {standard_text(_pointer(key))})", value, depth)
+            for key, value in part.items()
+        )
+        return " AND ".join((f"json_type({whole}) = 'OBJECT'", *members))
+    if isinstance(part, list):
+        elements = (_has_element(whole, each, depth) for each in part)
+        return " AND ".join((f"json_type({whole}) = 'ARRAY'", *elements))
+    text = f"json_extract_string({whole}, '$')"
+    if isinstance(part, Decimal):
+        number = "TRY_CAST({} AS DECIMAL(38, 15))"
+        is_number = f"json_type({whole}) NOT IN ('OBJECT', 'ARRAY', 'VARCHAR', 'BOOLEAN', 'NULL')"
+        return f"{is_number} AND {number.format(text)} = {number.format(standard_text(f'{part:f}'))}"
+    if isinstance(part, str):
+        return f"json_type({whole}) = 'VARCHAR' AND {text} = {standard_text(part)}"
+    kind, word = ("NULL", None) if part is None else ("BOOLEAN", "true" if part else "false")
+    return f"json_type({whole}) = '{kind}'" + (f" AND {text} = '{word}'" if word is not None else "")
+
+
+def _has_element(array: str, part: object, depth: int) -> str:
+    """Whether an element of a JSON array contains a part; other JSON has none."""
+    elements = f"CASE WHEN json_type({array}) = 'ARRAY' THEN CAST(json_extract({array}, '$[*]') AS JSON[]) END"
+    return f"len(list_filter({elements}, lambda j{depth}: {_contains(f'j{depth}', part, depth + 1)})) > 0"
 
 
 def _decimal_constant(value: Decimal) -> str:

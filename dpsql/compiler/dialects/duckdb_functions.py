@@ -6,6 +6,7 @@ such a value is `raw` until it is guarded.
 
 from dpsql.compiler.ir.functions import (
     EXTRACT_PARTS,
+    IS_JSON,
     MAX_ELEMENTS,
     MAX_SCANNED,
     MAX_TEXT,
@@ -185,6 +186,15 @@ SPELLINGS: dict[str, Spelling] = {
     "json_scalar": Spelling(_SCALAR),
     "json_typeof": Spelling("CASE WHEN {0} IS NOT NULL THEN " + _TYPE + " END"),
     "json_length": Spelling("CASE WHEN json_type({0}) = 'ARRAY' THEN CAST(json_array_length({0}) AS INTEGER) END"),
+    "json_contains": Spelling(
+        "list_transform([{0}], lambda j0: CASE WHEN j0 IS NOT NULL THEN coalesce({1}, false) END)[1]"
+    ),
+    "json_has_key": Spelling(
+        f"CASE WHEN {{0}} IS NULL OR {{1}} IS NULL THEN NULL ELSE coalesce(CASE json_type({{0}}) "
+        f"WHEN 'OBJECT' THEN list_contains(json_keys({{0}}), {{1}}) WHEN 'ARRAY' THEN "
+        f"list_contains({elements_of('{0}')}, {{1}}) WHEN 'VARCHAR' THEN json_extract_string({{0}}, '$') = {{1}} END, "
+        "false) END"
+    ),
     # An element that is an array is none of an array of two dimensions.
     "array_element": Spelling("CASE WHEN json_type({0}, {1}) = 'VARCHAR' THEN json_extract_string({0}, {1}) END"),
     "array_slice": Spelling(
@@ -210,6 +220,7 @@ SPELLINGS: dict[str, Spelling] = {
         f"CASE WHEN {_WORD} IN {TRUE_WORDS} THEN true WHEN {_WORD} IN {FALSE_WORDS} THEN false END"
     ),
     "float_to_text": Spelling(_DOUBLE_DIGITS),
+    "text_to_json": Spelling(f"CASE WHEN {IS_JSON} AND json_valid({{0}}) THEN {{0}} END"),
     # Dates, times and intervals
     "date_add": _moment("{0} + {1}"),
     "date_subtract": _moment("{0} - {1}"),

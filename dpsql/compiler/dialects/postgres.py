@@ -11,7 +11,7 @@ from uuid import UUID
 
 from dpsql.compiler.dialects.dialect import Dialect, spelled, standard_name, standard_text
 from dpsql.compiler.dialects.postgres_calls import adapted
-from dpsql.compiler.dialects.postgres_functions import SPELLINGS
+from dpsql.compiler.dialects.postgres_functions import SHOWN, SPELLINGS
 from dpsql.compiler.dialects.postgres_guards import (
     DAYS,
     HOURS,
@@ -98,6 +98,11 @@ class Postgres(Dialect):
     turns_of_rows = False
     ranks_few = False
     computes_ctes_once = True
+    json = "jsonb"
+
+    def where_shown(self) -> Dialect:
+        """The dialect in which JSON is text."""
+        return _SHOWN
 
     # Expressions
 
@@ -106,11 +111,13 @@ class Postgres(Dialect):
         target = TYPES[sql_type]
         if value is None:
             # JSON is jsonb, or text where it is shown.
-            return "NULL" if sql_type is SqlType.JSON else f"CAST(NULL AS {target})"
+            return "NULL" if sql_type.is_json else f"CAST(NULL AS {target})"
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
         if isinstance(value, str) and sql_type is SqlType.UNKNOWN:
             return self.quote_text(value)
+        if isinstance(value, str) and sql_type.is_json:
+            return f"CAST({self.quote_text(value)} AS {self.json})"
         if isinstance(value, str) and sql_type is SqlType.INTERVAL:
             return _interval(value)
         if isinstance(value, str) and sql_type.is_text:
@@ -128,6 +135,8 @@ class Postgres(Dialect):
 
     def cast(self, text: str, source: SqlType, target: SqlType, scale: int | None) -> str:
         """A conversion that gives NULL where the value does not fit."""
+        if source.is_json:
+            return text
         if target.is_text:
             shown = text if source.is_text else self.as_text(text, source)
             return f"regexp_replace({shown}, '{_FILLED}', '\\1')" if source is SqlType.NUMERIC else shown
@@ -264,7 +273,7 @@ class Postgres(Dialect):
             return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
         if target.is_array and not engine.sql_type.is_text:
             return f"CAST(to_json(CAST({column} AS text[])) AS text) {_BINARY}"
-        if target in (SqlType.JSON, SqlType.JSONB) and engine.sql_type.is_text:
+        if target.is_json and engine.sql_type.is_text:
             return binary_json(column)  # made by post-processing
         if target.is_text or target.is_array or target is SqlType.JSON:
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
@@ -310,7 +319,7 @@ class Postgres(Dialect):
         """One column after the other, each with the hash of those before it as its seed."""
         found = str(salt)
         for name, sql_type in columns:
-            if sql_type is SqlType.JSON:
+            if sql_type.is_json:
                 found = f"jsonb_hash_extended(coalesce({name}, 'null'), {found})"
             elif sql_type.is_integer or sql_type is SqlType.DATE:
                 number = name if sql_type.is_integer else f"{name} - {_ZERO[sql_type]}"
@@ -326,6 +335,16 @@ class Postgres(Dialect):
         """A condition of a join: equal, or both NULL; IS NOT DISTINCT FROM would compare every pair of rows."""
         zero = _ZERO[sql_type]
         return f"({left} IS NULL) = ({right} IS NULL) AND coalesce({left}, {zero}) = coalesce({right}, {zero})"
+
+
+class _ShownPostgres(Postgres):
+    """PostgreSQL for public rows that are shown: JSON is text."""
+
+    functions = spelled(SHOWN)
+    json = "text"
+
+
+_SHOWN = _ShownPostgres()
 
 
 def _equates(term: Expr, join: Join) -> bool:

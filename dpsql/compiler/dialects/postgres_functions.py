@@ -5,7 +5,7 @@ follow the database's locale; their results are compared by bytes, like all text
 """
 
 from dpsql.compiler.dialects.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, scaled, seen, within
-from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_ELEMENTS, MAX_TEXT, Spelling
+from dpsql.compiler.ir.functions import EXTRACT_PARTS, IS_JSON, MAX_ELEMENTS, MAX_TEXT, Spelling
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.sqltypes import SqlType
 from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
@@ -247,6 +247,8 @@ SPELLINGS: dict[str, Spelling] = {
     ),
     "json_typeof": Spelling(f"(jsonb_typeof({_JSON}) COLLATE {_BINARY})"),
     "json_length": Spelling(f"CASE WHEN jsonb_typeof({_JSON}) = 'array' THEN jsonb_array_length({_JSON}) END"),
+    "json_contains": Spelling(f"({_JSON} @> CAST({{1}} AS jsonb))"),
+    "json_has_key": Spelling(f"({_JSON} ? {{1}})"),
     "array_element": Spelling(
         f"CASE WHEN json_typeof({_ARRAY} -> CAST({{1}} AS integer)) = 'string' "
         f"THEN ({_ARRAY} ->> CAST({{1}} AS integer)) COLLATE {_BINARY} END"
@@ -270,6 +272,7 @@ SPELLINGS: dict[str, Spelling] = {
     "text_to_boolean": Spelling(
         f"CASE WHEN {_WORD} IN {TRUE_WORDS} THEN true WHEN {_WORD} IN {FALSE_WORDS} THEN false END"
     ),
+    "text_to_json": Spelling(f"CASE WHEN {IS_JSON} THEN CAST({{0}} AS jsonb) END"),
     "float_to_text": Spelling(f"(CAST({{0}} AS text) COLLATE {_BINARY})"),
     # Dates, times and intervals
     "date_add": _counted_days("+"),
@@ -304,3 +307,12 @@ SPELLINGS: dict[str, Spelling] = {
     **{f"extract_{part}": Spelling(_part(part)) for part in EXTRACT_PARTS},
     **{f"extract_{part}": Spelling(template) for part, template in _FRACTION_PARTS.items()},
 }
+SHOWN = {
+    **SPELLINGS,
+    **{
+        name: Spelling(f"CAST({SPELLINGS[name].template} AS text)")
+        for name in ("json_get", "json_element", "json_either")
+    },
+    "text_to_json": Spelling(f"CASE WHEN {IS_JSON} THEN {{0}} END"),
+}
+"""Spellings for public rows that are shown, of which JSON is text."""

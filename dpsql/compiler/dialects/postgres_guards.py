@@ -12,6 +12,7 @@ from math import frexp
 from dpsql.compiler.ir.functions import MAX_NESTED, MAX_SCANNED
 from dpsql.compiler.ir.nodes import MAX_PRECISION, Call, Case, Cast, Expr, Literal
 from dpsql.sqltypes import ARRAYS, SqlType
+from dpsql.sqltypes.textinput import UNREADABLE_JSON
 
 FULL = (-1074, 1024)
 """Any floating-point number."""
@@ -238,8 +239,6 @@ _READABLE = {
 """What text looks like that is read as a value of a type without an error."""
 
 
-_UNREADABLE = r"\\u(?:0000|[dD][89a-fA-F])|(?:^|[:,]|\[|\s)-?(?:[0-9.]{255}|[0-9.]+[eE][+-]?[0-9]{4})"
-"""In JSON: characters that no text has, or that may lack their other half; numbers that may be no numeric."""
 _MAX_DEPTH = 1_000
 """Opening brackets of a text that is read as jsonb."""
 
@@ -249,7 +248,7 @@ def binary_json(column: str) -> str:
     text = f"CAST({column} AS text)"
     opening = f"length({text}) - length(translate({text}, '[{{', ''))"
     return (
-        f"CASE WHEN octet_length({text}) > {MAX_NESTED} THEN NULL WHEN {text} ~ '{_UNREADABLE}' THEN NULL "
+        f"CASE WHEN octet_length({text}) > {MAX_NESTED} THEN NULL WHEN {text} ~ '{UNREADABLE_JSON}' THEN NULL "
         f"WHEN {opening} > {_MAX_DEPTH} THEN NULL ELSE CAST({column} AS jsonb) END"
     )
 

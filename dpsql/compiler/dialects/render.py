@@ -128,7 +128,7 @@ class Renderer:
             shows_rows: Whether rows of public tables are shown, and so whole.
         """
         self._shows_rows = shows_rows
-        self.dialect = dialect
+        self.dialect = dialect.where_shown() if shows_rows else dialect
         self._schema = schema
         self._policy = policy
         self._leaves = leaves or {}

@@ -4,12 +4,14 @@ Rule: an array of a table, or one that a function makes, is JSON of its elements
 """
 
 import re
+from collections.abc import Sequence
 
 from sqlglot import exp
 
 from dpsql.compiler.expressions.calls import Arguments, Called
 from dpsql.compiler.expressions.casts import cast_to
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
+from dpsql.compiler.ir.conditions import any_of, is_null
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Case, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import MAX_PARAMETERS, Lowering, Method, placeholder
 from dpsql.errors import DatatypeMismatch, InvalidParameter, InvalidText, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import INTEGER_RANGES, SqlType
@@ -135,23 +137,21 @@ def of_text(text: Expr, element: SqlType) -> Expr:
     )
 
 
-def has_element(lowering: Lowering, node: exp.Expr, item: exp.Expr, array: Expr) -> Expr:
-    """`item = ANY (array)`, with SQL's meaning of NULL.
-
-    Raises:
-        DatatypeMismatch: The texts of equal elements may differ.
-    """
+def has_element(lowering: Lowering, item: exp.Expr, array: Expr, node: exp.Expr) -> Expr | None:
+    """`item = ANY (array)`, with SQL's meaning of NULL; None where the texts of equal elements may differ."""
     element = element_type(lowering, array, node)
     sides = lowering.coercion.unify_compared(
         [lowering.lower(item), Literal(None, element)], [lowering.at(item), lowering.at(node)]
     )
     if element not in _ALIKE or not sides[0].type.is_alike(element):
-        raise DatatypeMismatch(
-            f"a value of type {sides[0].type.value} cannot be looked for in an array of type {array.type.value}",
-            hint="UNNEST the array in FROM, and compare its elements.",
-            position=lowering.at(node),
-        )
+        return None
     return Call("array_has", (array, cast_to(lowering, sides[0], SqlType.TEXT, item)), SqlType.BOOLEAN)
+
+
+def where_known(arrays: Sequence[Expr], found: Expr) -> Expr:
+    """A condition that is NULL where one of the arrays is."""
+    missing = any_of(*map(is_null, arrays))
+    return Case(((missing, Literal(None, SqlType.BOOLEAN)),), found, SqlType.BOOLEAN) if arrays else found
 
 
 _ALIKE = frozenset(

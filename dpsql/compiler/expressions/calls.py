@@ -105,6 +105,11 @@ class Arguments:
         """Text."""
         return self._as(index, SqlType.TEXT, self.values[index].type.is_text)
 
+    def json(self, index: int) -> Expr:
+        """JSON; a quoted constant is of the type that the function's name begins with."""
+        kind = SqlType.JSONB if self.name.startswith("jsonb") else SqlType.JSON
+        return self._as(index, kind, self.values[index].type.is_json)
+
     def moment(self, index: int) -> Expr:
         """A date or a timestamp."""
         return self._as(index, SqlType.TIMESTAMP, self.values[index].type.is_moment)

@@ -75,10 +75,10 @@ def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, tuple[int, ...
     written = node.args["to"]
     name = type_name(written)
     try:
-        target = parse_type(name)
+        target = SqlType.JSONB if name == "jsonb" else parse_type(name)
     except ValueError:
         target = SqlType.ARRAY
-    if target in (SqlType.ARRAY, SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
+    if target in (SqlType.ARRAY, SqlType.BYTEA):
         raise UnsupportedQuery(
             f"CAST to {written.args.get('kind') or name} is not supported",
             hint="Use numeric or text." if name == "money" else None,
@@ -182,6 +182,8 @@ def cast_to(lowering: Lowering, argument: Expr, target: SqlType, node: exp.Expr,
         raise DatatypeMismatch(f"cannot cast type {source.value} to {target.value}", position=lowering.at(node))
     if source.is_text and target is SqlType.BOOLEAN:
         return Call("text_to_boolean", (argument,), SqlType.BOOLEAN)
+    if source.is_text and target.is_json:
+        return Call("text_to_json", (argument,), target)
     if source.is_text and target in _GUARDS:
         argument = Call(_GUARDS[target], (argument,), SqlType.TEXT)
     if source is SqlType.DOUBLE and target.is_text:
@@ -197,6 +199,7 @@ def _is_allowed(source: SqlType, target: SqlType) -> bool:
         (source.is_number and target.is_number)
         or (source.is_text and target is not SqlType.TIMESTAMPTZ)
         or (source.is_moment and target.is_moment)
+        or (source.is_json and target.is_json)
         or (target.is_text and printable)
         or (source in (SqlType.TIMESTAMP, SqlType.TIMESTAMPTZ) and target is SqlType.TIME)
         or (source is SqlType.BOOLEAN and target is SqlType.INTEGER)

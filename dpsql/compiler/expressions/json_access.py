@@ -8,6 +8,7 @@ import re
 from sqlglot import exp
 
 from dpsql.compiler.expressions.calls import Arguments, Called
+from dpsql.compiler.expressions.containment import OPERATORS
 from dpsql.compiler.ir.nodes import Call, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.errors import DatatypeMismatch, InvalidText, UnsupportedQuery
@@ -21,6 +22,8 @@ def _operator(lowering: Lowering, node: exp.Operator) -> Expr:
     """The operators ->, ->>, #> and #>>."""
     lowering.only(node, "this", "operator", "expression")
     symbol, place = str(node.args["operator"]), node.expression
+    if symbol in OPERATORS:
+        return OPERATORS[symbol](lowering, node)
     if symbol not in ("->", "->>", "#>", "#>>"):
         raise UnsupportedQuery(f"operator {symbol} is not supported", position=lowering.at(node))
     found = _json(lowering, f"operator {symbol}", lowering.lower(node.this), node)
@@ -33,7 +36,7 @@ def _operator(lowering: Lowering, node: exp.Operator) -> Expr:
 
 
 def _json(lowering: Lowering, what: str, value: Expr, node: exp.Expr) -> Expr:
-    if value.type not in (SqlType.JSON, SqlType.JSONB):
+    if not value.type.is_json:
         raise DatatypeMismatch(f"{what} needs json, not {value.type.value}", position=lowering.at(node))
     return value
 
@@ -91,7 +94,7 @@ def _extracted(*, as_text: bool) -> Called:
     """JSON_EXTRACT_PATH(json, 'key', …) and JSON_EXTRACT_PATH_TEXT."""
 
     def lower(call: Arguments) -> Expr:
-        found = _json(call.lowering, call.name.upper(), call.values[0], call.node)
+        found = call.json(0)
         for index in range(1, len(call)):
             found = _either(found, _plain_path(call, index))
         return _scalar(found) if as_text else found
@@ -108,11 +111,11 @@ def _plain_path(call: Arguments, index: int) -> str:
 
 
 def _typeof(call: Arguments) -> Expr:
-    return Call("json_typeof", (_json(call.lowering, call.name.upper(), call.values[0], call.node),), SqlType.TEXT)
+    return Call("json_typeof", (call.json(0),), SqlType.TEXT)
 
 
 def _length(call: Arguments) -> Expr:
-    return Call("json_length", (_json(call.lowering, call.name.upper(), call.values[0], call.node),), SqlType.INTEGER)
+    return Call("json_length", (call.json(0),), SqlType.INTEGER)
 
 
 METHODS: dict[type[exp.Expr], Method] = {exp.Operator: _operator}

@@ -65,7 +65,7 @@ def _value(lowering: Lowering, value: Expr, node: exp.Expr, kind: SqlType) -> Ex
     """A value as JSON; NULL stays NULL."""
     if value.type is kind or (value.type is SqlType.JSON and kind is SqlType.JSONB):
         return value
-    if value.type in (SqlType.JSON, SqlType.JSONB) or value.type.is_array:
+    if value.type.is_json or value.type.is_array:
         raise _no_json(lowering, value, node)
     try:
         text = printed(lowering, value, node)

@@ -261,7 +261,8 @@ def _chosen(lowering: Lowering, node: exp.Expr) -> Expr:
     parts = [lowering.lower(part) for part in (node.this, *node.expressions)]
 
     def choice(unified: tuple[Expr, ...]) -> Expr:
-        _need_comparable(lowering, unified[0].type, node)
+        if not isinstance(node, exp.Coalesce):
+            _need_comparable(lowering, unified[0].type, node)
         # What comes again changes nothing, and the engine does not copy a call that names an argument twice.
         return Call(names[type(node)], tuple(dict.fromkeys(unified)), unified[0].type)
 

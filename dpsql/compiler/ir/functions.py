@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
 from dpsql.sqltypes import SqlType
+from dpsql.sqltypes.textinput import UNREADABLE_JSON
 
 T = TypeVar("T")
 
@@ -25,6 +26,8 @@ MAX_ELEMENTS = 1_000
 """Elements of an array in protected rows that are read, and that a text is split into."""
 MAX_NESTED = 100_000
 """Bytes of JSON, or of an array as JSON, in protected rows: UNNEST may copy it to each element's row."""
+JSON_DEPTH = 16
+"""Levels of objects and arrays within each other that text may have to be read as JSON."""
 FIRST_CHARACTERS = f"the first {MAX_TEXT:,} characters"
 _MANY_CHARACTERS = f"the first {MAX_SCANNED:,} characters"
 _ALWAYS = "for every value"
@@ -174,6 +177,34 @@ def _once(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
     return found
 
 
+def _json_test() -> str:
+    """A template: whether {0} is JSON that engines can hold, of so many levels and characters.
+
+    Texts become "", numbers and words 0; then, level by level from the inside, so does what has only these in it. JSON
+    ends as one of the two. A quotation mark that begins no text never comes to stand before another.
+    """
+    blanks, value = r"[ \t\n\r]*", '(?:0|"")'
+    member = rf'""{blanks}:{blanks}{value}'
+    several, members = (rf"(?:{each}(?:{blanks},{blanks}{each})*)?" for each in (value, member))
+    nested = rf"\[{blanks}{several}{blanks}\]|\{{{blanks}{members}{blanks}\}}"
+    quoted = r'"(?:[^"\\\x01-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+    scalar = r"-?(?:0|[1-9][0-9]*)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null"
+    steps = ((quoted, '""'), (scalar, "0"), *[(nested, "0")] * JSON_DEPTH, (r"^[ \t\n\r]+|[ \t\n\r]+$", ""))
+    reduced = "{0}"
+    for pattern, new in steps:
+        reduced = _all_replaced(reduced, pattern, new)
+    readable = f"{_all_replaced('{0}', UNREADABLE_JSON, '')} = {{0}}"
+    return f"CASE WHEN length({{0}}) <= {MAX_TEXT} THEN {reduced} IN ('0', '\"\"') AND {readable} ELSE false END"
+
+
+def _all_replaced(text: str, pattern: str, new: str) -> str:
+    escaped = pattern.replace("{", "{{").replace("}", "}}")
+    return f"regexp_replace({text}, '{escaped}', '{new}', 'g')"
+
+
+IS_JSON = _json_test()
+
+
 def _own(names: str, total: str) -> Iterator[Function]:
     """Functions that each engine spells differently."""
     return (Function(name, total) for name in names.split())
@@ -302,6 +333,8 @@ FUNCTIONS: dict[str, Function] = table(
     Function(
         "json_length", "NULL where it is no array", usages=("JSON_ARRAY_LENGTH(json)", "JSONB_ARRAY_LENGTH(json)")
     ),
+    Function("json_contains", "constant JSON only"),
+    Function("json_has_key", _ALWAYS),
     Function("array_element", "constant places only"),
     Function("array_slice", "constant places only; NULL for several dimensions"),
     Function("array_size", _ALWAYS, usages=("CARDINALITY(array)", "ARRAY_LENGTH(array, 1)")),
@@ -312,6 +345,9 @@ FUNCTIONS: dict[str, Function] = table(
         usages=("STRING_TO_ARRAY(text, separator)",),
     ),
     # Conversions
+    Function(
+        "text_to_json", f"NULL where it is no JSON, or has more than {MAX_TEXT:,} characters or {JSON_DEPTH} levels"
+    ),
     *_own("integer_text number_text date_text time_text", _ALWAYS),
     Function("float_to_text", _ALWAYS, longest=MAX_TEXT),
     Function("text_to_boolean", _ON_ERROR),

@@ -14,6 +14,7 @@ from dpsql.compiler.expressions import (
     arrays,
     calls,
     casts,
+    containment,
     datetimes,
     formats,
     json_access,
@@ -167,6 +168,7 @@ METHODS: Mapping[type[exp.Expr], Method] = (
     | casts.METHODS
     | arrays.METHODS
     | json_access.METHODS
+    | containment.METHODS
     | group_releases.METHODS
     | subqueries.METHODS
     | {exp.Anonymous: calls.method(CALLED, _BY_NAME)}

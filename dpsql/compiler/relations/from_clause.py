@@ -272,7 +272,8 @@ class From:
 
     def _equal(self, pair: tuple[Field, Field], at: int | None) -> Call:
         sides = self.clauses.coercion.unify_compared([Column(field) for field in pair], [at, at])
-        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
+        kind = sides[0].type
+        if kind.is_array or kind.is_json or kind is SqlType.BYTEA:
             raise DatatypeMismatch(f"values of type {sides[0].type.value} cannot be compared", position=at)
         return Call("eq", sides, SqlType.BOOLEAN)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.compiler.expressions.arrays import array_items, has_element
+from dpsql.compiler.expressions.arrays import array_items, has_element, where_known
 from dpsql.compiler.expressions.logic import COMPARISONS, MAX_TERMS, comparison, in_list
 from dpsql.compiler.expressions.patterns import METHODS as PATTERNS
 from dpsql.compiler.ir.conditions import FALSE, TRUE, all_of, any_of, is_null, negated
@@ -72,22 +72,33 @@ def _quantified(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr
     listed = array_items(lowering, items)
     if listed is not None:
         return _with_each(lowering, node, kind, listed)
-    is_member = (type(node), kind) in _MEMBERSHIP
-    if is_member and not isinstance(items, exp.Query):
-        array = lowering.lower(items)
-        if array.type.is_array:
-            found = has_element(lowering, node, node.this, array)
-            return negated(found) if kind == "all" else found
+    array = lowering.lower(items) if type(node) in _OPPOSITES and not isinstance(items, exp.Query) else None
+    if array is not None and array.type.is_array:
+        return _with_elements(lowering, node, kind, items, array)
     if type(node) not in _OPPOSITES or not isinstance(items, exp.Query):
         raise UnsupportedQuery(
-            f"{kind.upper()} takes an array that the query writes, or after =, <>, <, <=, > and >= a subquery",
-            hint="Use ARRAY[…], or UNNEST the array in FROM. = ANY and <> ALL take any array.",
+            f"{kind.upper()} takes an array that the query writes, or after a comparison any array or a subquery",
+            hint="Use ARRAY[…], or UNNEST the array in FROM.",
             position=lowering.at(node),
         )
-    if not is_member:
-        return _with_query(lowering, node, kind, items)
-    found = _member(lowering, node.this, items, node)
+    return _with_rows(lowering, node, kind, items)
+
+
+def _with_rows(lowering: Lowering, node: exp.Binary, kind: str, query: exp.Query) -> Expr:
+    if (type(node), kind) not in _MEMBERSHIP:
+        return _with_query(lowering, node, kind, query)
+    found = _member(lowering, node.this, query, node)
     return negated(found) if kind == "all" else found
+
+
+def _with_elements(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr, array: Expr) -> Expr:
+    """Compare with each element of an array that the query does not write."""
+    is_member = (type(node), kind) in _MEMBERSHIP
+    found = has_element(lowering, node.this, array, node) if is_member else None
+    if found is not None:
+        return negated(found) if kind == "all" else found
+    rows = exp.Select(expressions=[exp.Explode(this=items.copy())])
+    return where_known([array], _with_rows(lowering, node, kind, rows))
 
 
 def _with_each(lowering: Lowering, node: exp.Binary, kind: str, items: list[exp.Expr]) -> Expr:

@@ -44,7 +44,7 @@ class Coercion:
         widening = source.is_number and target.is_number
         texts = source.is_text and target.is_text
         moments = source.is_moment and target.is_moment
-        if widening or texts or moments:
+        if widening or texts or moments or (source.is_json and target.is_json):
             return Cast(expression, target)
         raise DatatypeMismatch(
             f"this must be of type {target.value}, not type {source.value}",
@@ -156,5 +156,7 @@ def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:
         return SqlType.TEXT if first is SqlType.CHAR else first
     if all(t.is_moment for t in types):
         return SqlType.TIMESTAMPTZ if SqlType.TIMESTAMPTZ in types else SqlType.TIMESTAMP
+    if all(t.is_json for t in types):
+        return SqlType.JSONB
     names = sorted({t.value for t in types})
     raise DatatypeMismatch(f"types {' and '.join(names)} cannot be matched", position=at)

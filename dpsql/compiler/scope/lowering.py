@@ -117,6 +117,7 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.IgnoreNulls: "IGNORE NULLS",
     exp.Interval: "an interval of this form",
     exp.Kwarg: "a named argument",
+    exp.JSONBPathExists: "operator @?",
     exp.Lambda: "a lambda",
     exp.MatchAgainst: "operator @@",
     exp.PropertyEQ: "operator :=",
@@ -354,7 +355,7 @@ class Lowering:
 
     def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
         """Refuse values of a type without an order."""
-        if sql_type.is_array or sql_type in (SqlType.JSON, SqlType.JSONB, SqlType.BYTEA, SqlType.INTERVAL):
+        if sql_type.is_array or sql_type.is_json or sql_type in (SqlType.BYTEA, SqlType.INTERVAL):
             raise DatatypeMismatch(f"values of type {sql_type.value} cannot be compared", position=self.at(node))
 
     def whole(self, node: exp.Expr, what: str, low: int, high: int) -> Literal:

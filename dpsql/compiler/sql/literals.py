@@ -11,7 +11,8 @@ from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import Literal, Value
 from dpsql.errors import DataError, DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
 from dpsql.sqltypes import INTEGER_RANGES, Span, SqlType
-from dpsql.sqltypes.textinput import read
+from dpsql.sqltypes.textformat import jsonb_text
+from dpsql.sqltypes.textinput import read, read_json
 
 MAX_DIGITS = 30
 """Digits a numeric constant may have before and after its point together."""
@@ -199,6 +200,9 @@ def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
     if not isinstance(text, str) or target not in _HELD:
         return literal
     try:
+        if target.is_json:
+            written = read_json(target, text)
+            return replace(literal, value=jsonb_text(written) if target is SqlType.JSONB else written)
         return replace(literal, value=_held(read(target, text), target, zone))
     except DataError as error:
         error.position = at
@@ -233,7 +237,7 @@ _HELD = frozenset(
     {
         *(SqlType.BOOLEAN, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT, SqlType.NUMERIC, SqlType.REAL),
         *(SqlType.DOUBLE, SqlType.DATE, SqlType.TIME, SqlType.TIMESTAMP, SqlType.TIMESTAMPTZ, SqlType.INTERVAL),
-        SqlType.UUID,
+        *(SqlType.UUID, SqlType.JSON, SqlType.JSONB),
     }
 )
 """Types whose constants are read here; those of others stay the texts that they are."""

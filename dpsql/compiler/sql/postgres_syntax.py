@@ -49,6 +49,7 @@ _WORD_CALLS = frozenset(
 """Functions that are called without parentheses."""
 _WORD_TYPES = frozenset({TokenType.VAR, *Postgres.parser_class.NO_PAREN_FUNCTIONS})
 _JSON_OPERATORS = frozenset({TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW})
+_KEY_OPERATORS = frozenset({TokenType.QMARK_PIPE, TokenType.QMARK_AMP})
 _PLAIN_OPERATORS = frozenset(
     {
         *_JSON_OPERATORS,
@@ -189,9 +190,10 @@ def _with_plain_calls(tokens: Sequence[Token]) -> list[Token]:
         of_star = before is not None and before.token_type == TokenType.STAR and token.text.upper() == "REPLACE"
         if called and not literal and not of_star and token.text.lower() in _PLAIN_CALLS:
             token = _at(token, TokenType.VAR, token.text + _MARK)
-        is_operator = (
-            token.token_type in _JSON_OPERATORS and getattr(following, "token_type", None) != TokenType.R_PAREN
-        )
+        ahead = following.token_type if following is not None else None
+        is_key = token.token_type == TokenType.PLACEHOLDER and ahead in (TokenType.STRING, TokenType.PARAMETER)
+        is_named = ahead == TokenType.R_PAREN  # the end of OPERATOR(->)
+        is_operator = (is_key or token.token_type in _JSON_OPERATORS | _KEY_OPERATORS) and not is_named
         found += _operator(token) if is_operator else [token]
     return found
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from dpsql.compiler.sql.parse import position
-from dpsql.compiler.sql.postgres_syntax import print_sql
+from dpsql.compiler.sql.postgres_syntax import print_sql, tokens_of
 
 _REPLACED = "replaced"
 """Marks a node of which a copy is made."""
@@ -71,6 +72,17 @@ def changed(node: exp.Expr, change: Callable[[exp.Expr], None]) -> tuple[str, ..
     del copy.meta[_REPLACED]
     change(copy)
     return (print_sql(query),)
+
+
+def joined_by_and(node: exp.Expr) -> tuple[str, ...]:
+    """The whole query with AND in the place of every &&."""
+    if not is_small(node.root()):
+        return ()
+    text = print_sql(node.root())
+    for token in reversed(tokens_of(text)):
+        if token.token_type == TokenType.DAMP:
+            text = f"{text[: token.start]}AND{text[token.end + 1 :]}"
+    return (text,)
 
 
 def counted(node: exp.Select) -> tuple[str, ...]:
