@@ -12,13 +12,16 @@ from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import Literal
 from dpsql.compiler.sql.literals import Parameters, number, parse_text
 from dpsql.errors import DataError, Error, InvalidParameter, InvalidText, NumberOutOfRange
+from dpsql.gateway.engine import Engine
 from dpsql.sqltypes import Span, SqlType
 from dpsql.sqltypes.textformat import without_filling
 from dpsql.sqltypes.textinput import array_elements, read, read_fields
 from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import TEXT
+from tests.test_engine import compiled
 
 BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2024, 7, 5, 7, 8, 9, tzinfo=BERLIN)
 
 ACCEPTED: list[tuple[SqlType, str, object]] = [
     (SqlType.BOOLEAN, " TRU ", True),
@@ -43,6 +46,11 @@ ACCEPTED: list[tuple[SqlType, str, object]] = [
     # In standard time, where clocks are set forth and back.
     (SqlType.TIMESTAMPTZ, "2024-03-31 02:30 Europe/Berlin", datetime(2024, 3, 31, 1, 30, tzinfo=UTC)),
     (SqlType.TIMESTAMPTZ, "2024-10-27 02:30 Europe/Berlin", datetime(2024, 10, 27, 1, 30, tzinfo=UTC)),
+    (SqlType.DATE, "epoch", date(1970, 1, 1)),
+    (SqlType.TIMESTAMPTZ, " EPOCH ", datetime(1970, 1, 1, tzinfo=UTC)),
+    # As Go's lib/pq writes a time.
+    (SqlType.TIMESTAMPTZ, "2024-01-02 03:04:05.678901234Z", datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)),
+    (SqlType.TIMESTAMPTZ, "2024-01-02T03:04:05.678+05:30:00", datetime(2024, 1, 1, 21, 34, 5, 678000, tzinfo=UTC)),
     (SqlType.TIMESTAMP, "2024-07-05 07:08 America/New_York", datetime(2024, 7, 5, 7, 8)),
     (SqlType.INTERVAL, "@ 1 year 2 mons ago", Span(-14, 0, 0)),
     (SqlType.INTERVAL, "1 year -2 mons", Span(10, 0, 0)),
@@ -102,19 +110,19 @@ def constant(kind: SqlType, text: str) -> Literal:
 
 def untyped(kind: SqlType, text: str) -> Literal:
     """What a parameter is that comes as text from the DB-API."""
-    return Parameters(BERLIN, (text,), {0: kind}).literal(0, 7)
+    return Parameters(BERLIN, (text,), {0: kind}, now=lambda: NOW).literal(0, 7)
 
 
 def typed(kind: SqlType, text: str) -> Literal:
     """What a parameter is that comes in the wire's text format."""
     value = of_sql_type(kind).read[TEXT](text.encode())
-    return Parameters(BERLIN, (value,), {0: kind}).literal(0, 7)
+    return Parameters(BERLIN, (value,), {0: kind}, now=lambda: NOW).literal(0, 7)
 
 
 def element(kind: SqlType, text: str) -> Literal:
     """What an element of a parameter is that is an array."""
     array: object = of_sql_type(kind.array).read[TEXT](f'{{"{text}"}}'.encode())
-    parameters = Parameters(BERLIN, (array,), {0: kind.array})
+    parameters = Parameters(BERLIN, (array,), {0: kind.array}, now=lambda: NOW)
     (place,) = parameters.elements(0, 7)
     parameters.types[place] = kind
     return parameters.literal(place, 7)
@@ -214,3 +222,23 @@ def test_the_table_of_types_says_what_pg_type_says() -> None:
 )
 def test_zeros_that_storage_adds_are_not_shown(value: str, shown: str) -> None:
     assert str(without_filling(Decimal(value), 15)) == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (SqlType.DATE, "today", date(2024, 7, 5)),
+        (SqlType.TIMESTAMP, " Yesterday ", datetime(2024, 7, 4)),
+        (SqlType.TIMESTAMPTZ, "tomorrow", datetime(2024, 7, 5, 22, tzinfo=UTC)),
+        (SqlType.TIMESTAMPTZ, "now", datetime(2024, 7, 5, 5, 8, 9, tzinfo=UTC)),
+        (SqlType.TEXT, "now", "now"),
+    ],
+)
+def test_days_have_names_where_a_moment_is_wanted(kind: SqlType, text: str, value: object) -> None:
+    assert untyped(kind, text).value == value
+
+
+@pytest.mark.parametrize(("word", "is_kept"), [("today", False), ("2024-01-05", True), ("epoch", True)])
+def test_a_plan_with_the_name_of_a_day_is_not_kept(wide_engine: Engine, word: str, is_kept: bool) -> None:
+    sql = f"SELECT COUNT(*) FROM visits WHERE visited_on < '{word}'"
+    assert (compiled(wide_engine, sql) is compiled(wide_engine, sql)) is is_kept

@@ -259,7 +259,9 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def _moment(text: str) -> datetime:
-    """A day, with a time and an offset or a zone perhaps."""
+    """A day, with a time and an offset or a zone perhaps; the epoch has its name."""
+    if text.lower() == "epoch":
+        return datetime(1970, 1, 1, tzinfo=UTC)
     text = _in_whole_days(text)
     match = _MOMENT.fullmatch(_in_numbers(text))
     if match is None:

@@ -1,6 +1,5 @@
 """casts: explicit conversions, NULL where a value does not fit."""
 
-from datetime import timedelta
 from decimal import Decimal
 
 from sqlglot import exp
@@ -41,25 +40,8 @@ def _cast(lowering: Lowering, node: exp.Cast) -> Expr:
     if target in (SqlType.VARCHAR, SqlType.CHAR) and numbers:
         return _cut(lowering, node, argument, target, numbers[0])
     if argument.type is SqlType.UNKNOWN:
-        named = _named_moment(lowering, argument) if target.is_moment else None
-        return lowering.coercion.to(named or argument, target, lowering.at(node))
+        return lowering.coercion.to(argument, target, lowering.at(node))
     return cast_to(lowering, argument, target, node)
-
-
-_DAYS = {"now": None, "yesterday": -1, "today": 0, "tomorrow": 1}
-
-
-def _named_moment(lowering: Lowering, argument: Expr) -> Literal | None:
-    """Return the meaning of 'today' and the other special dates as text; None for other constants."""
-    word = argument.value.strip().lower() if isinstance(argument, Literal) and isinstance(argument.value, str) else ""
-    if word == "epoch":
-        return Literal("1970-01-01 00:00:00+00", SqlType.UNKNOWN)
-    if word not in _DAYS:
-        return None
-    days, moment = _DAYS[word], lowering.constants.now
-    if days is not None:
-        moment = moment.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days)
-    return Literal(moment.isoformat(" "), SqlType.UNKNOWN)
 
 
 def type_name(written: exp.Expr) -> str:

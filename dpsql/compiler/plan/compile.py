@@ -410,7 +410,7 @@ def compile_query(
     Raises:
         Error: A typed refusal that depends on SQL, policy and settings alone.
     """
-    parameters = Parameters(settings.now.tzinfo or UTC, tuple(values), _declared(types))
+    parameters = Parameters(settings.now.tzinfo or UTC, tuple(values), _declared(types), now=lambda: constants.now)
 
     def compiled(query: QueryStatement, tree: exp.Query) -> CompiledQuery:
         with _closed():
@@ -469,7 +469,7 @@ def describe_query(
     """
 
     def described(query: QueryStatement, tree: exp.Query) -> Described:
-        parameters = Parameters(constants.clock.tzinfo or UTC, None, _declared(types))
+        parameters = Parameters(constants.clock.tzinfo or UTC, None, _declared(types), now=lambda: constants.now)
         with _closed():
             lowered, fields = lower(tree, catalog, parameters, constants, query.sql, query.offset)
             if intervals:

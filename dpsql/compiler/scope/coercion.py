@@ -12,7 +12,7 @@ from decimal import Decimal
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Cast, Expr, Literal
 from dpsql.compiler.ir.walk import as_numeric, in_double, is_nearest
 from dpsql.compiler.sql.constant_folding import spelled
-from dpsql.compiler.sql.literals import Parameters, parse_text
+from dpsql.compiler.sql.literals import Parameters
 from dpsql.errors import DatatypeMismatch
 from dpsql.sqltypes import SqlType
 
@@ -38,7 +38,7 @@ class Coercion:
         if isinstance(expression, Literal) and (source is SqlType.UNKNOWN or expression.value is None):
             if expression.parameter is not None and source is SqlType.UNKNOWN:
                 self.parameters.types[expression.parameter] = target
-            return parse_text(replace(expression, type=target), at, self.parameters.zone)
+            return self.parameters.read(replace(expression, type=target), at)
         if target is SqlType.DOUBLE and in_double(expression) is not expression:
             return in_double(expression)
         widening = source.is_number and target.is_number

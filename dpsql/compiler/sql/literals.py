@@ -1,5 +1,6 @@
 """literals: constants of the analyst's text, and parameters, as typed values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
@@ -17,6 +18,9 @@ from dpsql.sqltypes.textinput import read, read_json
 MAX_DIGITS = 30
 """Digits a numeric constant may have before and after its point together."""
 
+_DAYS = {"now": None, "yesterday": -1, "today": 0, "tomorrow": 1}
+"""Words for moments: how many days from this one's beginning; None for the moment itself."""
+
 
 @dataclass
 class Parameters:
@@ -26,12 +30,28 @@ class Parameters:
         zone: The time zone for a timestamptz without an offset.
         values: The values in order, or None while a statement is only described.
         types: Types, declared or inferred, by 0-based index; UNKNOWN until they are inferred.
+        now: The time, for constants such as 'today'.
     """
 
     zone: tzinfo
     values: tuple[object, ...] | None = None
     types: dict[int, SqlType] = field(default_factory=dict)
+    now: Callable[[], datetime] = field(kw_only=True)
     _elements: dict[int, object] = field(default_factory=dict)
+
+    def read(self, literal: Literal, at: int | None) -> Literal:
+        """Return a quoted constant in its type; words such as 'today' are moments.
+
+        Raises:
+            DataError: The text is not of that type.
+        """
+        word = literal.value.strip().lower() if isinstance(literal.value, str) and literal.type.is_moment else ""
+        if word in _DAYS:
+            days, moment = _DAYS[word], self.now()
+            if days is not None:
+                moment = moment.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days)
+            literal = replace(literal, value=moment.isoformat(" "))
+        return parse_text(literal, at, self.zone)
 
     def elements(self, index: int, at: int | None) -> tuple[int, ...]:
         """Return the parameters for the items of the array parameter `index`; one item while it is only described.
@@ -86,11 +106,7 @@ class Parameters:
         if isinstance(value, str) and not _is_clean(value):
             raise InvalidText("text must not contain a NUL character or half of a surrogate pair", position=at)
         if isinstance(value, str) or value is None:
-            return (
-                Literal(value, declared)
-                if declared is SqlType.UNKNOWN
-                else parse_text(Literal(value, declared), at, self.zone)
-            )
+            return Literal(value, declared) if declared is SqlType.UNKNOWN else self.read(Literal(value, declared), at)
         return self._as_declared(typed(value, at), declared, at)
 
     def _as_declared(self, literal: Literal, declared: SqlType, at: int | None) -> Literal:
