@@ -152,7 +152,7 @@ def test_what_a_hint_says_to_write_works(case: Case, engine: Engine) -> None:
         ("SELECT REGR_SLOPE(DISTINCT age, age) FROM patients", "SELECT REGR_SLOPE(age, age) FROM patients"),
         ("SELECT now() + INTERVAL 'soon'", "SELECT CURRENT_TIMESTAMP + (CAST('1 day' AS INTERVAL))"),
         (
-            "SELECT COUNT(*) FROM visits WHERE icd = 'x' AND visited_on = 'yesterday'",
+            "SELECT COUNT(*) FROM visits WHERE icd = 'x' AND visited_on = 'last week'",
             "SELECT COUNT(*) FROM visits WHERE icd = 'x' AND visited_on = '2026-01-31'",
         ),
         ("SELECT ROUND(1, 2, 3)", "SELECT ROUND(1, 2)"),

@@ -15,7 +15,7 @@ from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.scope.lowering import Lowering
 from dpsql.compiler.scope.resolve import FromItem, quoted
 from dpsql.compiler.sql.rewriting import replaced
-from dpsql.errors import UnsupportedQuery
+from dpsql.errors import InvalidSyntax, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 
@@ -71,6 +71,12 @@ _OF_VALUES = PlainCall("count", always(SqlType.BIGINT))
 
 def _call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
     """COUNT(*), COUNT of values, or of whole rows."""
+    if node.this is None and isinstance(node, exp.Count):
+        raise InvalidSyntax(
+            "count(*) must be used to call a parameterless aggregate function",
+            position=lowering.at(node),
+            queries=replaced(node, "COUNT(*)"),
+        )
     row = lowering.scope.whole_row(node.this)
     if not isinstance(node.this, exp.Star) and row is None:
         return _with_filter(_OF_VALUES(lowering, node, condition))

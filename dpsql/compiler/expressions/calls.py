@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from dpsql.compiler.ir.functions import CALLS, example_arguments
+from dpsql.compiler.ir.functions import CALLS, arity, example_calls
 from dpsql.compiler.ir.nodes import Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.postgres_syntax import print_sql
@@ -57,11 +57,7 @@ class Arguments:
         """The query with as many arguments as there must be, and with constants for all."""
         if self.name not in CALLS:
             return ()
-        constants, (_, most) = example_arguments(CALLS[self.name]), arity(CALLS[self.name])
-        given = [print_sql(node) for node in self.nodes[:most]]
-        filled = [*given, *constants[len(given) :]]
-        mixed = (", ".join(filled[:index] + constants[index : index + 1] + filled[index + 1 :]) for index in (1, 0, 2))
-        calls = [f"{self.name.upper()}({text})" for text in (", ".join(filled), *mixed, ", ".join(constants))]
+        calls = example_calls(CALLS[self.name], [print_sql(node) for node in self.nodes])
         return replaced(self.node, *dict.fromkeys(calls))
 
     def at(self, index: int) -> int | None:
@@ -174,16 +170,6 @@ def as_timestamp(moment: Expr) -> Expr:
 def arguments(lowering: Lowering, node: exp.Expr, name: str, nodes: list[exp.Expr]) -> Arguments:
     """Lower the arguments of a call whose syntax node is special."""
     return Arguments(lowering, node, name, tuple(nodes), tuple(lowering.lower(each) for each in nodes))
-
-
-def arity(usage: str) -> tuple[int, int | None]:
-    """How many arguments a function takes at the least and at the most (None: any number)."""
-    inside = usage.partition("(")[2].rpartition(")")[0]
-    needed = inside.partition("[")[0]
-    parts = [part.strip() for part in needed.split(",") if part.strip()]
-    if "…" in parts:
-        return len(parts) - 1, None
-    return len(parts), len(parts) + inside.count("[")
 
 
 def method(functions: Mapping[str, Called], methods: Mapping[str, Method]) -> Method:

@@ -4,7 +4,7 @@ from zoneinfo import available_timezones
 
 from sqlglot import exp
 
-from dpsql.compiler.expressions.calls import Arguments, Called, arguments, as_timestamp
+from dpsql.compiler.expressions.calls import Arguments, Called, arguments, as_timestamp, in_a_row
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.functions import (
     CLOCK_PARTS,
@@ -19,7 +19,7 @@ from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
 from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
-from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
+from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
 from dpsql.sqltypes.textinput import POSIX_ZONES, ZONE_ABBREVIATIONS, read
 
@@ -195,6 +195,25 @@ def _parts_of(sql_type: SqlType) -> tuple[str, ...]:
             return ()
 
 
+def _date_trunc_call(lowering: Lowering, node: exp.Anonymous) -> Expr:
+    """DATE_TRUNC('unit', moment); other engines have a unit without quotes, or behind the moment."""
+    arguments = node.expressions
+    if len(arguments) == 2 and isinstance(arguments[0], exp.Column):
+        unit, moment = arguments if _is_unit(arguments[0]) else reversed(arguments)
+        if _is_unit(unit):
+            raise UndefinedFunction(
+                "DATE_TRUNC takes a unit in quotes, and then a moment",
+                hint="Usage: DATE_TRUNC('unit', moment).",
+                position=lowering.at(node),
+                queries=replaced(node, f"DATE_TRUNC('{unit.name.lower()}', {print_sql(moment)})"),
+            )
+    return in_a_row(lowering, node, _date_trunc)
+
+
+def _is_unit(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column | exp.Literal) and PART_NAMES.get(node.name.lower(), "") in UNITS
+
+
 def _date_trunc(call: Arguments) -> Expr:
     written, moment = call.fixed(0), call.moment(1)
     if written is None:
@@ -325,10 +344,9 @@ METHODS: dict[type[exp.Expr], Method] = {
     exp.CurrentTime: _time_of_day,
     exp.Localtime: _time_of_day,
 }
-BY_NAME: dict[str, Method] = {"make_interval": _make_interval}
+BY_NAME: dict[str, Method] = {"make_interval": _make_interval, "date_trunc": _date_trunc_call}
 CALLED: dict[str, Called] = {
     "date_part": _date_part,
-    "date_trunc": _date_trunc,
     "age": _age,
     "make_date": _make_date,
     "make_time": _make_time,

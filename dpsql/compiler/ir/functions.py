@@ -8,7 +8,7 @@ Rule 4: SQL that engines share is written here, once; a dialect contains only th
 Rule 5: texts are truncated when they are computed, so that no value and no row exceeds an engine's limits.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -418,9 +418,22 @@ def example_arguments(usage: str) -> list[str]:
     return [_CONSTANTS.get(part, part) for part in needed if part not in ("", "…")]
 
 
-def example_call(usage: str) -> str:
-    """A call of a function with constants."""
-    return f"{usage.partition('(')[0]}({', '.join(example_arguments(usage))})"
+def arity(usage: str) -> tuple[int, int | None]:
+    """How many arguments a function takes at the least and at the most (None: any number)."""
+    inside = usage.partition("(")[2].rpartition(")")[0]
+    needed = inside.partition("[")[0]
+    parts = [part.strip() for part in needed.split(",") if part.strip()]
+    if "…" in parts:
+        return len(parts) - 1, None
+    return len(parts), len(parts) + inside.count("[")
+
+
+def example_calls(usage: str, given: Sequence[str]) -> tuple[str, ...]:
+    """Calls of a function with the arguments that are given, then with constants for some of them, then for all."""
+    constants = example_arguments(usage)
+    filled = [*given[: arity(usage)[1]], *constants[len(given) :]]
+    mixed = [filled[:index] + constants[index : index + 1] + filled[index + 1 :] for index in (1, 0, 2)]
+    return tuple(f"{usage.partition('(')[0]}({', '.join(each)})" for each in (filled, *mixed, constants))
 
 
 SPREADS = frozenset({"var_pop", "var_samp", "stddev_pop", "stddev_samp"})

@@ -12,15 +12,15 @@ from typing import Any
 
 from sqlglot import exp
 
-from dpsql.compiler.ir.functions import CALLS, example_call
+from dpsql.compiler.ir.functions import CALLS, example_calls
 from dpsql.compiler.ir.nodes import AggregateCall, Expr, Field, Literal, Order, Protected, Relation, Status
 from dpsql.compiler.ir.walk import Sizes
 from dpsql.compiler.scope.coercion import Coercion
 from dpsql.compiler.scope.resolve import FromItem, Scope, close_names
 from dpsql.compiler.sql.literals import Parameters, number
-from dpsql.compiler.sql.other_dialects import in_postgres, translated
+from dpsql.compiler.sql.other_dialects import arguments_of, in_postgres, translated
 from dpsql.compiler.sql.parse import position
-from dpsql.compiler.sql.postgres_syntax import WRITTEN
+from dpsql.compiler.sql.postgres_syntax import WRITTEN, print_sql
 from dpsql.compiler.sql.rewriting import changed, in_having, of_groups, replaced
 from dpsql.errors import (
     DatatypeMismatch,
@@ -319,12 +319,14 @@ class Lowering:
             name = called(node)
             form = in_postgres(node)
             # The parser knows an aggregate by its whole name, so it is not misspelt.
-            close = () if isinstance(node, exp.AggFunc) else close_names(name, CALLS, 0.8)
+            close = () if isinstance(node, exp.AggFunc) or form else close_names(name, CALLS, 0.8)
+            given = [print_sql(argument) for argument in arguments_of(node)]
+            calls = dict.fromkeys(call for each in close for call in example_calls(CALLS[each], given))
             return UndefinedFunction(
                 f"function {name} does not exist or is not supported",
                 hint="Use another function, or leave it out." if form is None else f"PostgreSQL has {form} instead.",
                 position=self.at(node),
-                queries=translated(node) if form else replaced(node, *(example_call(CALLS[each]) for each in close)),
+                queries=translated(node) if form else replaced(node, *calls),
             )
         what = _CONSTRUCTS.get(type(node), "this operator" if is_operator else node.key.upper())
         return UnsupportedQuery(f"{what} is not supported", position=self.at(node))

@@ -37,7 +37,7 @@ _CALLS: Final[Mapping[tuple[str, int], str]] = {
     **{(name, 1): "COUNT(*) FILTER (WHERE {0})" for name in ("count_if", "countif")},
     **{(name, 2): _QUANTILE for name in ("percentile", "percentile_cont", "percentile_approx", "approx_percentile")},
     **{(name, 2): _QUANTILE for name in ("quantile", "quantile_cont", "approx_quantile")},
-    ("mean", 1): "AVG({0})",
+    **{(name, 1): "AVG({0})" for name in ("mean", "average")},
     ("stdev", 1): "STDDEV({0})",
     ("stdevp", 1): "STDDEV_POP({0})",
     ("var", 1): "VARIANCE({0})",
@@ -76,7 +76,7 @@ def _translated(tree: exp.Expr) -> exp.Expr:
     for node in reversed(list(tree.walk())):
         form = _form(node)
         if form is not None:
-            written = exp.Var(this=form.format(*map(_argument, _arguments(node))))
+            written = exp.Var(this=form.format(*map(_argument, arguments_of(node))))
             if node is tree:
                 return written
             node.replace(written)
@@ -87,11 +87,11 @@ def _form(node: exp.Expr) -> str | None:
     if not isinstance(node, exp.Func):
         return None
     name = str(node.this if isinstance(node, exp.Anonymous) else node.meta.get(WRITTEN, node.sql_name())).lower()
-    return _CALLS.get((name, len(_arguments(node))))
+    return _CALLS.get((name, len(arguments_of(node))))
 
 
-def _arguments(node: exp.Expr) -> list[exp.Expr]:
-    """The arguments of a call, in their order."""
+def arguments_of(node: exp.Expr) -> list[exp.Expr]:
+    """Return the arguments of a call, in their order."""
     values = node.expressions if isinstance(node, exp.Anonymous) else node.args.values()
     return [value for value in values if isinstance(value, exp.Expr)]
 
