@@ -333,3 +333,45 @@ def test_derived_answers_are_made_of_groups_that_are_shown(ruled: Session, monke
     sql = "SELECT SUM(n), COUNT(*) FROM (SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex) t"
     parts: Any = ask(ruled, "SELECT sex, COUNT(*) FROM patients GROUP BY sex").rows
     assert ask(ruled, sql).rows == ((sum(row[1] for row in parts), 2),)
+
+
+MADE = "FROM patients, generate_series(1, 12) AS m"
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        (f"SELECT COUNT(*) {MADE}", "12 rows of each row, and bounds count these: 1 row per patient"),
+        (f"SELECT m, AVG(age) {MADE} GROUP BY m", "12 rows of each row"),
+        (f"SELECT m, COUNT(*) {MADE} WHERE age > m GROUP BY m", "12 rows of each row"),
+        ("SELECT COUNT(*) FROM visits, UNNEST(STRING_TO_ARRAY(city, 'n')) AS w", "1,000 rows of each row"),
+        ("SELECT COUNT(*) FROM visits, generate_series(1, 3) AS s, (VALUES (1), (2)) AS v", "6 rows of each row"),
+        ("SELECT COUNT(cost) FROM (VALUES (1), (2)) AS v (x) LEFT JOIN visits ON cost > x", "2 rows of each row"),
+        (
+            "SELECT COUNT(*) FROM (SELECT * FROM visits, generate_series(1, 3) UNION ALL SELECT *, 4 FROM visits) t",
+            "3 rows",
+        ),
+        # One of the rows that are made meets each row, or the bounds do not cut what is counted.
+        (f"SELECT m, COUNT(*) {MADE} WHERE age = m GROUP BY m", None),
+        (
+            "SELECT n, COUNT(age) FROM (SELECT m + 20 AS n FROM generate_series(1, 9) m) s "
+            "LEFT JOIN patients ON n = age GROUP BY n",
+            None,
+        ),
+        (f"SELECT COUNT(DISTINCT patient_id) {MADE}", None),
+        (
+            "SELECT AVG(n) FROM (SELECT patient_id, COUNT(*) AS n FROM visits, generate_series(1, 3) GROUP BY 1) AS t",
+            None,
+        ),
+        (
+            "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM generate_series(1, 3) s WHERE s > duration_min)",
+            None,
+        ),
+        ("SELECT COUNT(*) FROM visits, generate_series(1, 1)", None),
+        ("SELECT COUNT(*) FROM visits", None),
+    ],
+)
+def test_rows_that_a_query_makes_are_told_where_bounds_cut_them(session: Session, sql: str, says: str | None) -> None:
+    (notice,) = ask(session, sql).notices
+    assert (f"series, VALUES or UNNEST make up to {says}" in notice.message) == (says is not None)
+    assert says is not None or "of each row" not in notice.message

@@ -279,9 +279,18 @@ def _caveats(query: CompiledQuery) -> list[str]:
     )
     times = query.combines
     chosen = f"asked {times} times: intervals are too narrow if this query was chosen because of earlier answers"
-    return (
-        [copied] * bool(rows) + [listed] * query.adds_up_listed + [apart] * query.sums_differ + [chosen] * (times > 1)
-    )
+    told = (bool(rows), query.adds_up_listed, query.sums_differ, times > 1)
+    texts = [text for text, is_told in zip((copied, listed, apart, chosen), told, strict=True) if is_told]
+    return [*_made_rows(query), *texts]
+
+
+def _made_rows(query: CompiledQuery) -> list[str]:
+    """That a unit has more rows than its table has, where bounds may drop most of them and nothing tells how many."""
+    bounded = next((each for each in query.releases if not each.contribution.one_row), None)
+    if query.copies == 1 or bounded is None:
+        return []
+    kept = contribution_text(query, bounded).removeprefix("contribution bound: ")
+    return [f"series, VALUES or UNNEST make up to {query.copies:,} rows of each row, and bounds count these: {kept}"]
 
 
 def _share_text(dropped: Dropped) -> str:

@@ -62,6 +62,7 @@ from dpsql.compiler.plan.query_plan import (
 )
 from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.relations.empty_results import has_no_rows, without_rows
+from dpsql.compiler.relations.joins import copies
 from dpsql.compiler.relations.lower import lower
 from dpsql.compiler.scope.lowering import Constants, Fields, Lowered
 from dpsql.compiler.scope.settings import QuerySettings
@@ -231,8 +232,19 @@ def plan(
         verify(other, catalog)
         return other
 
-    query = replace(query, adds_up_listed=adds_up, passes_on=passes_on, copied=copied)
+    made = max((copies(each.release.aggregate.input) for each in _untold(bounded)), default=1)
+    query = replace(query, adds_up_listed=adds_up, copies=made, passes_on=passes_on, copied=copied)
     return replace(query, written=above.written, planned=planned)
+
+
+def _untold(bounded: BoundedReleases) -> Iterator[BoundedRelease]:
+    """The releases whose rows are cut, though no wide total tells how many are."""
+    told = {place for total in bounded.wide_totals for place in (total.release, total.wide)}
+    for place, each in enumerate(bounded.releases):
+        calls, protected = each.release.aggregate.aggregates, each.release.protected
+        counts_rows = any(not (call.distinct and call.argument and protected.is_unit(call.argument)) for call in calls)
+        if place not in told and counts_rows and not each.unpriced.contribution.one_row:
+            yield each
 
 
 def _read_above(

@@ -503,6 +503,8 @@ class CompiledQuery:
         invented: Whether the rows are invented from the policy's bounds and domains.
         withheld: Whether the query selects rows of protected tables, so that only the columns are shown.
         adds_up_listed: Whether post-processing aggregates rows of public groups, some of which may have no unit.
+        copies: How many rows series, VALUES and arrays make of one at the most, where a unit's rows are cut and no
+            wide total tells how many are.
         passes_on: Whether the rows are those of its one public read, each converted by itself.
         copied: Its rows, if post-processing only copies them.
         written: Writes the post-processing for other noise of the releases.
@@ -530,6 +532,7 @@ class CompiledQuery:
     invented: bool = False
     withheld: bool = False
     adds_up_listed: bool = False
+    copies: int = 1
     passes_on: bool = False
     copied: CopiedRows | None = field(default=None, compare=False, repr=False)
     written: Callable[[Sequence[PlannedRelease]], Written] | None = field(default=None, compare=False, repr=False)

@@ -377,6 +377,40 @@ def generated(relation: Relation) -> int:
             return generated(relation.input)
 
 
+def copies(relation: Relation, matched: frozenset[Field] = frozenset()) -> int:
+    """How many rows series, VALUES and arrays make of one row at the most; of those that it is equated with, one.
+
+    Args:
+        relation: The rows.
+        matched: The fields that conditions above equate with others.
+    """
+    match relation:
+        case Values() | Series() | Unnest():
+            return 1 if matched.intersection(relation.fields) else generated(relation)
+        case Join():
+            matched |= _equated(relation.condition)
+            return copies(relation.left, matched) * copies(relation.right, matched)
+        case SetOperation():
+            return max(copies(relation.left), copies(relation.right))
+        case Project():
+            pairs = zip(relation.fields, relation.expressions, strict=True)
+            read = (fields_in(expression) for field, expression in pairs if field in matched)
+            return copies(relation.input, matched.union(*read))
+        case Filter():
+            return copies(relation.input, matched | _equated(relation.condition))
+        case Scan() | UnitScan() | SystemScan() | Release() | Aggregate():
+            return 1
+        case _:
+            return copies(relation.input, matched)
+
+
+def _equated(condition: Expr | None) -> frozenset[Field]:
+    """The fields of both sides of equations."""
+    terms = conjuncts(condition) if condition is not None else ()
+    sides = (map(fields_in, term.arguments) for term in terms if isinstance(term, Call) and term.function == "eq")
+    return frozenset(field for left, right in sides if left and right and left != right for field in left | right)
+
+
 def refuse_unlisted(expression: Expr, scope: Scope, at: int | None, links: frozenset[Field] = frozenset()) -> None:
     """Refuse an expression that reads a key that the policy does not list.
 
