@@ -256,7 +256,7 @@ SPELLINGS: dict[str, Spelling] = {
     "make_timestamp": _moment(f"make_timestamp({{0}}, {{1}}, {{2}}, {{3}}, {{4}}, {_SECONDS % (5, 5)})"),
     "from_epoch": _moment("to_timestamp({0})"),
     "read_moment": _moment(
-        "CASE WHEN regexp_full_match({0}, {2}) THEN TRY_STRPTIME({0}, {1}) END",
+        "CASE WHEN regexp_full_match({0}, {2}) THEN TRY_STRPTIME(regexp_replace({0}, {2}, {3}), {1}) END",
     ),
     "at_zone": _moment("timezone({1}, {0})"),
     "date_bin": _moment("time_bucket({0}, {1}, {2})"),

@@ -274,29 +274,29 @@ def _behind(shape: _NumberFormat, text: Expr, zero: Expr) -> Expr:
 
 
 _READ: dict[str, tuple[str, str]] = {
-    "YYYY": ("%Y", "([0-9]{4})"),
-    "MM": ("%m", "([0-9]{1,2})"),
-    "DD": ("%d", "([0-9]{1,2})"),
-    "HH24": ("%H", "([0-9]{1,2})"),
-    "MI": ("%M", "([0-9]{1,2})"),
-    "SS": ("%S", "([0-9]{1,2})"),
-    "US": ("%f", "([0-9]{1,6})"),
-    "MON": ("%b", "([A-Za-z]{3})"),
-    "MONTH": ("%B", "([A-Za-z]{3,9})"),
+    "YYYY": ("%Y", "[0-9]{4}"),
+    "MM": ("%m", "[0-9]{1,2}"),
+    "DD": ("%d", "[0-9]{1,2}"),
+    "HH24": ("%H", "[0-9]{1,2}"),
+    "MI": ("%M", "[0-9]{1,2}"),
+    "SS": ("%S", "[0-9]{1,2}"),
+    "US": ("%f", "[0-9]{1,6}"),
+    "MON": ("%b", "[A-Za-z]{3}"),
+    "MONTH": ("%B", "[A-Za-z]{3,9}"),
 }
-"""Words of formats: the engine's word, and what text of it looks like, as a group of the whole pattern."""
+"""Words of formats: the engine's word, and what text of it looks like."""
 _READ_ORDER = sorted(_READ, key=len, reverse=True)
 
 
 def _read(call: Arguments) -> Expr:
-    """Text of just the format as a timestamp; anything else is NULL."""
+    """Text of just the format, with blanks around its words, as a timestamp; anything else is NULL."""
     form = call.fixed(1)
     if form is None:
         return Literal(None, SqlType.TIMESTAMP)
     rest = form
     if len(form) > formats.MAX_FORMAT:
         raise formats.too_long(call.at(1))
-    format_text, pattern, seen = "", "", set[str]()
+    format_text, pattern, words, seen = "", "", "", set[str]()
     while rest:
         word = next((known for known in _READ_ORDER if rest.upper().startswith(known)), "")
         if not word and (rest[0].isalnum() or rest[0] in '"\\%'):
@@ -308,9 +308,16 @@ def _read(call: Arguments) -> Expr:
             )
         if word in seen:
             raise InvalidParameter(f'the format contains "{word}" twice', position=call.at(1))
-        engine_word, engine_pattern = _READ.get(word, (rest[0], escaped(rest[0])))
-        format_text, pattern = format_text + engine_word, pattern + engine_pattern
-        seen |= {word} - {""}
+        if word:
+            seen.add(word)
+            engine_word, looks = _READ[word]
+            format_text += engine_word
+            pattern += f" *({looks}) *"
+            words += rf"\{len(seen)}"
+        else:
+            format_text += rest[0]
+            pattern += escaped(rest[0])
+            words += rest[0]
         rest = rest[len(word) or 1 :]
     if "YYYY" not in seen:
         raise UnsupportedQuery(
@@ -320,21 +327,21 @@ def _read(call: Arguments) -> Expr:
             queries=replaced(call.nodes[1], "'YYYY-MM-DD'"),
         )
     text = call.text(0)
-    known = _moment_at_once(text, format_text, pattern)
+    known = _moment_at_once(text, format_text, pattern, words)
     if known is not None:
         return Literal(known, SqlType.TIMESTAMP)
-    constants = (Literal(format_text, SqlType.TEXT), Literal(pattern, SqlType.TEXT))
-    return Call("read_moment", (text, *constants), SqlType.TIMESTAMP)
+    return Call("read_moment", (text, *map(_text, (format_text, pattern, words))), SqlType.TIMESTAMP)
 
 
-def _moment_at_once(text: Expr, form: str, pattern: str) -> datetime | None:
+def _moment_at_once(text: Expr, form: str, pattern: str, words: str) -> datetime | None:
     """The value of a constant text of numbers; None if the engine must read it."""
-    if not isinstance(text, Literal) or not isinstance(text.value, str) or not re.fullmatch(pattern, text.value):
+    if not isinstance(text, Literal) or not isinstance(text.value, str):
         return None
-    if "%b" in form or "%B" in form:  # names of months would follow this process's locale
+    found = re.fullmatch(pattern, text.value)
+    if found is None or "%b" in form or "%B" in form:  # names of months would follow this process's locale
         return None
     try:
-        return datetime.strptime(text.value, form)
+        return datetime.strptime(found.expand(words), form)
     except ValueError:
         return None
 
