@@ -357,7 +357,11 @@ CASES = (
     "WHERE r <= 2 GROUP BY note",
     "SELECT SUM(x), AVG(y) FROM (SELECT SUM(ratio) OVER w AS x, LAG(n) OVER w AS y FROM visits "
     "WINDOW w AS (PARTITION BY pid ORDER BY day)) t",
+    "SELECT r, COUNT(*) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY visit_id ORDER BY drug) AS r FROM lines) t "
+    "GROUP BY r",
     "SELECT note, COUNT(*) FROM (SELECT DISTINCT ON (pid) pid, note FROM visits ORDER BY pid, n) t GROUP BY note",
+    "SELECT drug, COUNT(*) FROM (SELECT DISTINCT ON (visit_id) drug FROM lines ORDER BY visit_id, drug) t "
+    "GROUP BY drug",
     "SELECT COUNT(*) FROM people WHERE pid IN (SELECT pid FROM visits WHERE n > 3)",
     "SELECT COUNT(*) FROM people p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.pid)",
     "SELECT COUNT(*) FROM visits v WHERE n > (SELECT AVG(w.n) FROM visits w WHERE w.pid = v.pid)",
@@ -400,7 +404,6 @@ CASES = (
 
 REFUSED = (
     "SELECT COUNT(*) FROM (SELECT ROW_NUMBER() OVER (ORDER BY n) AS r FROM visits) s WHERE r <= 10",
-    "SELECT COUNT(*) FROM (SELECT COUNT(*) OVER () AS r FROM visits) s WHERE r = 400",
     "SELECT DISTINCT ROW_NUMBER() OVER (ORDER BY note) FROM visits",
     "SELECT note, COUNT(*) OVER () FROM visits GROUP BY ROW_NUMBER() OVER (ORDER BY note), note",
     "SELECT COUNT(*) FROM (SELECT note FROM visits ORDER BY note LIMIT 5) s",
@@ -424,7 +427,7 @@ REFUSED = (
     "SELECT COUNT(*) FROM (SELECT note FROM visits UNION SELECT ward FROM stays) t",
     "SELECT COUNT(*) FROM (SELECT note FROM visits EXCEPT SELECT ward FROM stays) t",
     "SELECT COUNT(*) FROM (SELECT DISTINCT ON (note) pid, note FROM visits ORDER BY note) t",
-    "SELECT COUNT(*) FROM (SELECT COUNT(*) OVER (PARTITION BY note) AS c FROM visits) t WHERE c = 1",
+    "SELECT COUNT(*) FROM (SELECT COUNT(*) OVER (PARTITION BY note ORDER BY n) AS c FROM visits) t WHERE c = 1",
     "SELECT pid, COUNT(*) FROM visits GROUP BY pid",
     "SELECT pid FROM visits UNION ALL SELECT pid FROM stays",
     "SELECT COUNT(*) FROM people p, LATERAL (SELECT v.n FROM visits v WHERE v.n = p.age) x",

@@ -136,7 +136,8 @@ def _origin(relation: Relation) -> tuple[str, bool]:
     """The first protected table that rows come from, and whether they are groups."""
     if isinstance(relation, UnitScan):
         return relation.table.name, False
-    found = [_origin(part) for part in inputs(relation)]
+    below = [part for expression in expressions(relation) for part in relations_in(expression)]
+    found = [_origin(part) for part in inputs(relation) if part not in below]
     name = next((name for name, _ in found if name), "")
     return name, isinstance(relation, Aggregate) or any(is_grouped for _, is_grouped in found)
 

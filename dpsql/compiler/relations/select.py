@@ -26,6 +26,7 @@ from dpsql.compiler.ir.nodes import (
     Protected,
     Relation,
     Released,
+    Scalar,
     SetOperation,
     Sort,
     Status,
@@ -35,8 +36,8 @@ from dpsql.compiler.ir.walk import fields_in, free_fields, rewrite_expression, w
 from dpsql.compiler.relations.clauses import Clauses, GroupBy, Grouping, Item
 from dpsql.compiler.relations.group_releases import Ordered, released_groups
 from dpsql.compiler.relations.joins import plain_column, refuse_unlisted, shows_absence
-from dpsql.compiler.relations.unit_rows import UnitRows, group_of_one
-from dpsql.compiler.scope.lowering import Aggregates, Lowered, Lowering, refuse_other_arguments
+from dpsql.compiler.relations.unit_rows import UnitRows, group_of_one, parts_units
+from dpsql.compiler.scope.lowering import Aggregates, Lowered, Lowering, moved, refuse_other_arguments
 from dpsql.compiler.scope.resolve import Scope, identifier
 from dpsql.compiler.sql.rewriting import counted, in_where, replaced, rounded_keys, with_group_key
 from dpsql.compiler.values.dependencies import Dependencies
@@ -102,6 +103,7 @@ class SelectOutput:
             above, distinct = self._aggregate(Grouping(keys, (keys,)), aggregates, above), False
         if not isinstance(self.status, Protected):
             return self._finish(list(above.outputs), above.order, above.on, distinct=distinct)
+        above = self._with_group_values(self.status, above)
         rows = UnitRows(clauses, self.scope, node)
         if distinct:
             raise UnsupportedQuery(
@@ -113,6 +115,7 @@ class SelectOutput:
 
     def _over_windows(self, status: Protected, above: _Above) -> _Above:
         """The rows with their window functions, which DISTINCT compares."""
+        above = self._with_group_values(status, above)
         expressions = [*above.outputs, *(term.expression for term in above.order)]
         self.status, found = UnitRows(self.clauses, self.scope, self.node).with_windows(status, expressions)
         pairs = zip(above.order, found[len(above.outputs) :], strict=True)
@@ -312,6 +315,62 @@ class SelectOutput:
         one = Aggregate(group, (), (), tuple(picked.values()), picks)
         return Project(one, tuple(picked), tuple(_of_none_too(c, Column(picked[f])) for c, f in found.items()))
 
+    def _with_group_values(self, status: Protected, above: _Above) -> _Above:
+        """The clauses with a lookup for each aggregate over windows that are whole groups of all units' rows.
+
+        `AVG(cost) OVER (PARTITION BY icd)` is a release by icd, in which each row finds its group.
+        """
+        calls: dict[tuple[Expr, ...], dict[Window, AggregateCall]] = {}
+        for window in (window for expression in above.expressions() for window in windows_in(expression)):
+            call = _aggregate_of(window)
+            if call is not None and not parts_units(status, window.partition):
+                calls.setdefault(window.partition, {})[window] = call
+        if not calls or status.absent is not None or free_fields(status.relation):
+            return above
+        found: dict[Expr, Expr] = {}
+        for keys, same in calls.items():
+            found |= self._looked_up(status, keys, same)
+
+        def changed(expression: Expr) -> Expr:
+            return rewrite_expression(expression, found.get)
+
+        return _Above(
+            tuple(map(changed, above.outputs)),
+            None,
+            tuple(replace(term, expression=changed(term.expression)) for term in above.order),
+            tuple(map(changed, above.on)) if above.on is not None else None,
+        )
+
+    def _looked_up(
+        self, status: Protected, keys: tuple[Expr, ...], calls: dict[Window, AggregateCall]
+    ) -> dict[Expr, Expr]:
+        """The values of windows in the group that a row is in, among the groups of the same rows by some keys."""
+        self._check_protected(status, keys, tuple(calls.values()))
+        new = self.clauses.fields.new
+        renewed = {field: new(field.type) for field in status.relation.fields}
+        columns: dict[Expr, Expr] = {Column(field): Column(again) for field, again in renewed.items()}
+
+        def again(expression: Expr | None) -> Expr | None:
+            return rewrite_expression(expression, columns.get) if expression is not None else None
+
+        rows = Project(status.relation, tuple(renewed.values()), tuple(columns))
+        by = tuple(rewrite_expression(key, columns.get) for key in keys)
+        key_fields = tuple(new(key.type) for key in by)
+        values = {
+            window: replace(call, argument=again(call.argument), other=again(call.other))
+            for window, call in calls.items()
+        }
+        fields = {call: new(call.type) for call in values.values()}
+        aggregate = Aggregate(rows, key_fields, by, tuple(fields.values()), tuple(fields))
+        groups = released_groups(moved(status, rows, renewed), aggregate, fields, self.clauses.fields)
+        pairs = zip(map(Column, key_fields), keys, strict=True)
+        same = (negated(Call("distinct_from", pair, SqlType.BOOLEAN)) for pair in pairs)
+        group = self._only_group(Filter(groups, all_of(*same)) if keys else groups, fields)
+        return {
+            window: Scalar(Project(group, (new(call.type),), (Column(fields[call]),)), call.type)
+            for window, call in values.items()
+        }
+
     def _refers_outside(self) -> UnsupportedQuery:
         return UnsupportedQuery(
             "an aggregate of protected rows can refer to a row outside its subquery by equations in WHERE only",
@@ -491,6 +550,15 @@ def _inner_and_outer(term: Expr, rows: Relation) -> tuple[Expr, Expr] | None:
         if all(found) and found[0] <= own and not found[1] & own:
             return inner, outer
     return None
+
+
+def _aggregate_of(window: Window) -> AggregateCall | None:
+    """The aggregate that a window function computes of each whole partition; None for other windows."""
+    function = "count" if window.function == "count_rows" else window.function
+    if window.order or window.frame is not None or function not in FUNCTIONS:
+        return None
+    argument, other = (*window.arguments, None, None)[:2]
+    return AggregateCall(function, argument, False, None, window.type, other=other)
 
 
 _PICKS = {SqlType.BOOLEAN: "bool_and"}

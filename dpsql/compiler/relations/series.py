@@ -65,6 +65,8 @@ def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
     lowerer = clauses.expressions(Scope(()), "in generate_series")
     if len(node.expressions) not in (2, 3):
         raise UnsupportedQuery("generate_series takes two or three arguments", position=clauses.at(node))
+    if any(part.find(exp.Column) is not None for part in node.expressions):
+        raise _needs_constants(clauses, node)
     zone, at = clauses.coercion.parameters.zone, clauses.at(node)
     ends = [lowerer.lower(end) for end in node.expressions[:2]]
     kind = _type_of(ends)
@@ -77,17 +79,21 @@ def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
     except (OverflowError, ValueError):
         raise InvalidParameter("a value of generate_series is out of range", position=at) from None
     if relation is None:
-        raise UnsupportedQuery(
-            "generate_series needs constants, and for dates an interval as its step",
-            hint="Give the ends and the step as constants.",
-            position=at,
-            queries=replaced(
-                node,
-                "generate_series(1, 12)",
-                "generate_series(DATE '2024-01-01', DATE '2024-12-01', INTERVAL '1 month')",
-            ),
-        )
+        raise _needs_constants(clauses, node)
     return Lowered(Public(relation), (("generate_series", relation.fields[0]),))
+
+
+def _needs_constants(clauses: Clauses, node: exp.Anonymous) -> UnsupportedQuery:
+    return UnsupportedQuery(
+        "generate_series needs constants, and for dates an interval as its step",
+        hint="Give the ends and the step as constants.",
+        position=clauses.at(node),
+        queries=replaced(
+            node,
+            "generate_series(1, 12)",
+            "generate_series(DATE '2024-01-01', DATE '2024-12-01', INTERVAL '1 month')",
+        ),
+    )
 
 
 def unnested(clauses: Clauses, node: exp.Unnest, scope: Scope) -> tuple[Expr, ...] | Relation:

@@ -78,8 +78,7 @@ class UnitRows:
         for key in keys:
             self._check_key(status, key)
         named = len(keys)
-        if status.linked is None and not any(status.is_unit(key) for key in keys):
-            keys += (Column(status.unit),)  # these keys already lead to the unit, and they keep their type
+        keys = _by_unit(status, keys)
         exact = tuple(self._exact_call(status, call) for call in calls)
         key_fields = tuple(self.clauses.fields.new(key.type) for key in keys)
         relation = Aggregate(status.relation, key_fields, keys, tuple(calls.values()), exact, status.rows_per_unit)
@@ -173,7 +172,7 @@ class UnitRows:
         if status.absent is not None:
             raise shows_absence(self.clauses.at(self.node))
         for window in found:
-            if status.linked is None and not any(status.is_unit(part) for part in window.partition):
+            if not parts_units(status, window.partition):
                 key = self.clauses.catalog.unit_key
                 raise UnsupportedQuery(
                     f"window functions over protected rows must have PARTITION BY {key}",
@@ -187,6 +186,7 @@ class UnitRows:
         return replace(status, relation=relation), [_above(expression, found) for expression in expressions]
 
     def _exact_window(self, status: Protected, window: Window) -> Window:
+        window = replace(window, partition=_by_unit(status, window.partition))
         if window.frame is not None and window.frame.is_near:
             raise UnsupportedQuery(
                 "RANGE and GROUPS frames with offsets are not supported over protected rows",
@@ -212,7 +212,7 @@ class UnitRows:
 
     def _first_of_each(self, status: Protected, on: tuple[Expr, ...], order: tuple[Order, ...]) -> Protected:
         """DISTINCT ON: the first row of each group within a unit."""
-        if status.linked is None and not any(status.is_unit(part) for part in on):
+        if not parts_units(status, on):
             key = self.clauses.catalog.unit_key
             raise UnsupportedQuery(
                 f"DISTINCT ON over protected rows must contain {key}",
@@ -222,7 +222,7 @@ class UnitRows:
         limit, offset = self.clauses.limits(self.node)
         if limit is not None or offset:
             raise self._unlimited()
-        first = self._numbered(status, on, order, (1, 1))
+        first = self._numbered(status, _by_unit(status, on), order, (1, 1))
         only_units = status.linked is None and all(status.is_unit(part) for part in on)
         if only_units:
             return replace(first, rows_per_unit=1, groups_per_unit=1, rows_per_group=1, one_row=True)
@@ -314,6 +314,18 @@ class UnitRows:
             if fields_in(expression) & status.absent and not becomes_null(expression, status.absent):
                 raise shows_absence(self.clauses.at(items[0].node))
         return frozenset(gone)
+
+
+def parts_units(status: Protected, keys: tuple[Expr, ...]) -> bool:
+    """True where rows that agree on the keys are of one unit."""
+    return status.linked is not None or status.leads_to_unit(keys)
+
+
+def _by_unit(status: Protected, keys: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Keys that part units with the unit among them, whatever the rows are; each keeps its type."""
+    if status.linked is not None or any(map(status.is_unit, keys)):
+        return keys
+    return (*keys, Column(status.unit))
 
 
 def _parts_rows(expression: Expr, status: Protected) -> bool:

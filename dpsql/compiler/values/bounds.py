@@ -31,6 +31,7 @@ from dpsql.compiler.ir.nodes import (
     Literal,
     Project,
     Relation,
+    Release,
     Scalar,
     Scan,
     Series,
@@ -109,6 +110,8 @@ def bounds_of(relation: Relation, outer: Bounds = _UNKNOWN) -> dict[Bounded, Int
             return _joined(relation)
         case Aggregate():
             return _aggregated(relation)
+        case Release():
+            return _released(relation.aggregate)
         case UnitWindows():
             inner = bounds_of(relation.input)
             return inner | {
@@ -165,6 +168,20 @@ def _aggregated(relation: Aggregate) -> dict[Bounded, Interval]:
         least = 1 if relation.keys and call.argument is None and call.filter is None else 0
         found[field] = _of_rows(call.function, call.argument, call.grid, bounds, (least, relation.rows))
     return found
+
+
+def _released(groups: Aggregate) -> dict[Bounded, Interval]:
+    """Bounds of released values that lie among those of their arguments; noisy counts and sums have none."""
+    inner = bounds_of(groups.input)
+    found: dict[Bounded, Interval] = {}
+    for field, call in zip(groups.aggregate_fields, groups.aggregates, strict=True):
+        if call.function in _AMONG and call.argument is not None and not call.type.is_array:
+            bounds = narrow(inner, call.filter) if call.filter is not None else inner
+            found[field] = interval(call.argument, bounds)
+    return found
+
+
+_AMONG = frozenset({"avg", "min", "max", "median", "percentile_cont", "percentile_disc"})
 
 
 def _of_rows(
