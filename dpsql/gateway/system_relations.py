@@ -114,10 +114,12 @@ def release_columns(records: Sequence[ReleaseRecord], limit: Limit) -> Columns:
 
     They are numbered from 1 on for each user: the ledger's numbers would tell how much others ask.
     """
-    prices = {price: _price(limit, price) for price in {record.price for record in records}}
+    # By identity, for the hash of a price takes as long as all else; the ledger reads equal prices as one object.
+    priced = {id(record.price): record.price for record in records}
+    prices = {number: _price(limit, price) for number, price in priced.items()}
     rows: list[list[str | None]] = []
     for number, record in enumerate(records, start=1):
-        *spent, asked = prices[record.price]
+        *spent, asked = prices[id(record.price)]
         kept = str(record.kept).lower()
         rows.append([str(number), record.created.isoformat(), record.sql, *spent, str(record.reused), asked, kept])
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]

@@ -28,7 +28,9 @@ _OWNER_KINDS = (
 
 def releases(connection: Store, user: str, dataset: str) -> list[ReleaseRecord]:
     """Return the releases of a dataset that a user has paid for, oldest first."""
-    return [_release(*row) for row in connection.execute(_RELEASES, (user, dataset)).fetchall()]
+    rows = connection.execute(_RELEASES, (user, dataset)).fetchall()
+    with legible():
+        return [_release(*row) for row in rows]
 
 
 def charges(connection: Store, user: str | None) -> list[ChargeRecord]:
@@ -47,7 +49,6 @@ def owner_changes(connection: Store) -> list[OwnerRecord]:
     return [_owner_change(*row) for row in connection.execute(query, _OWNER_KINDS).fetchall()]
 
 
-@legible()
 def _release(number: int, key: str, reused: int, kept: int, at: str, body: str) -> ReleaseRecord:
     said: Body = json.loads(body)
     entry = next(entry for entry in said["releases"] if entry["id"] == number)

@@ -114,6 +114,23 @@ def test_what_is_not_even_such_a_text_charges_nobody(
     charges_nobody(opened())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body["releases"][0].update(id=7),
+        lambda body: body["releases"][0].update(events=[{}]),
+        lambda body: body.pop("sql"),
+    ],
+    ids=["no such release", "no event", "no query"],
+)
+def test_the_releases_of_a_record_that_is_none_are_not_told(
+    path: Path, opened: Open, change: Callable[[dict[str, Any]], None]
+) -> None:
+    forge(path, change)
+    with pytest.raises(LedgerUnavailable, match="invalid record in ledger"):
+        opened().releases("ana", POLICY.dataset.name)
+
+
 def charges_nobody(ledger: SqliteLedger) -> None:
     before = list(ledger.export())
     acts: list[Callable[[], object]] = [
