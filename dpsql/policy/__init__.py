@@ -89,7 +89,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     dataset = read_dataset(dataset_keys, tables, file.absolute().parent)
     roles = read_roles(keys["roles"], tables, dataset.budget)
     groups = read_groups(keys["groups"], tables, roles, dataset.budget) if "groups" in keys else ()
-    return Policy(dataset, roles, tables, file, groups, source.lines)
+    return Policy(dataset, roles, tables, file, groups, source.text)
 
 
 def _check_version(root: Node) -> None:

@@ -3,7 +3,7 @@
 import enum
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
@@ -357,18 +357,18 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy file; `lines` has the line of each key."""
+    """One policy file; `text` is what it says."""
 
     dataset: Dataset
     roles: tuple[Role, ...]
     tables: tuple[Table, ...]
     path: Path
     groups: tuple[UserGroup, ...] = ()
-    lines: Mapping[Key, int] = field(default_factory=dict, repr=False, compare=False)
+    text: str = field(default="", repr=False, compare=False)
 
     def wrong(self, key: Key, what: str, hint: str) -> InvalidPolicy:
         """Return the error for a key that the database does not fit, with its line."""
-        return wrong_at(self.path, self.lines, key, what, hint)
+        return wrong_at(self.path, self.text, key, what, hint)
 
     def table(self, name: str) -> Table | None:
         """Return the table of exactly this name, or None."""
