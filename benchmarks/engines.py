@@ -1,7 +1,7 @@
 """Time of bounded SQL and of the same raw query, interleaved: the tables of docs/benchmarks.md and docs/scale.md.
 
     python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres|spark]
-        [--url URL] [--only PART] [--processor-time] [--memory GB] [--spill] [--queries N]
+        [--url URL] [--only PART] [--processor-time] [--memory GB] [--spill] [--queries 1-8]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
@@ -9,7 +9,7 @@ check --advise` names. "prepared" is the steady state once `dpsql prepare` has m
 under a policy that declares days and regions, so that groups need no selection, and under one that does not.
 "declared" is the policy that declares them without copies, with 50 rows of a person in all groups together, wherever
 they are. With `--processor-time`, times on DuckDB are those of the processor, which other processes hardly change.
-`--queries 5` asks the first five queries alone, and `--spill` lets DuckDB spill: it needs the extension httpfs.
+`--queries 1-5` asks the first five queries alone, and `--spill` lets DuckDB spill: it needs the extension httpfs.
 Spark is measured only with `--engine spark`: a local server over the same Parquet files. Its times are processor time
 of the server and of the gateway, without the rest of the answer. `--rounds 0` asks each query once, in cold caches.
 """
@@ -216,18 +216,18 @@ def measure_duckdb(file: Path, size: str, rounds: int, only: str | None, clock: 
 
 
 def measure_parquet(
-    folder: Path, size: str, rounds: int, memory: int | None, spill: Path | None, queries: int | None
+    folder: Path, size: str, rounds: int, memory: int | None, spill: Path | None, queries: slice
 ) -> None:
     """Print the table of DuckDB over Parquet files, in processor time."""
     path = folder.with_name("parquet.toml")
     policy = make_policy(path, f"parquet:///{folder}", "main", memory=memory, spill=spill)
     with opened(policy) as gateway:
         title = f"DuckDB {duckdb.__version__} over Parquet, {size}, processor time"
-        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, QUERIES[:queries], time.process_time)
+        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, QUERIES[queries], time.process_time)
     print(f"\n{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most")
 
 
-def measure_spark(folder: Path, size: str, rounds: int, memory: int, queries: int | None) -> None:
+def measure_spark(folder: Path, size: str, rounds: int, memory: int, queries: slice) -> None:
     """Print the table of a local Spark server over Parquet files, in processor time."""
     settings = {"spark.driver.memory": f"{memory}g", "spark.sql.shuffle.partitions": "64"}
     with local_server(folder.parent, settings=settings) as server:
@@ -250,7 +250,7 @@ def measure_spark(folder: Path, size: str, rounds: int, memory: int, queries: in
         )
         with opened(make_policy(folder.with_name("spark.toml"), server.url, "default")) as gateway:
             title = f"Spark {version('pyspark')} over Parquet, {size}, processor time"
-            print_table(title, gateway, run, rounds, QUERIES[:queries], clock, whole=False)
+            print_table(title, gateway, run, rounds, QUERIES[queries], clock, whole=False)
 
 
 def measure_postgres(
@@ -284,6 +284,12 @@ def measure_postgres(
             print_prepared(name, path, url, "public", lambda _: raw, rounds)
 
 
+def numbered(text: str) -> slice:
+    """Some of the queries, numbered from 1: `5`, or `3-8`."""
+    first, _, last = text.partition("-")
+    return slice(int(first) - 1, int(last or first))
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -296,7 +302,7 @@ def main() -> None:
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
     parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files, or of Spark")
     parser.add_argument("--spill", action="store_true", help="let the engine over Parquet files spill")
-    parser.add_argument("--queries", type=int, help="over Parquet files and Spark: the first N alone")
+    parser.add_argument("--queries", type=numbered, default="1-8", help="over Parquet files and Spark: these alone")
     parser.add_argument("--processor-time", action="store_true", help="of DuckDB, which runs in this process")
     parser.add_argument("--only", choices=("private", "declared", "prepared"), help="some of the tables")
     arguments = parser.parse_args()

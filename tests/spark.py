@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -227,19 +227,34 @@ def open_spark_survey(
         survey.close()
 
 
+def on_queries(patch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
+    """Change queries over tables just before the server gets them; what describes tables stays as it is."""
+    from pyspark.sql.connect.session import SparkSession
+
+    asked = SparkSession.sql
+
+    def changed(session: SparkSession, statement: str, *arguments: Any, **options: Any) -> Any:
+        statement = change(statement) if statement.startswith("WITH ") else statement
+        return asked(session, statement, *arguments, **options)
+
+    patch.setattr(SparkSession, "sql", changed)
+
+
 # Scans that find different rows
 
 _MENTION: Final = re.compile(r"\b(FROM|JOIN) (`[^`]+`|\w+)( AS \w+)?")
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|[()]")
 
 
-def scanned_apart(sql: str, tables: Mapping[str, str], few: int) -> str:
+def scanned_apart(statement: str, few: int) -> str:
     """A statement in which every mention of a table is a scan of its own; each second one finds few rows.
 
     Spark writes a step out wherever it is named, so here the steps are written out, too. `few` is the first scan that
     finds few rows: 0 or 1.
     """
-    steps, answer = _steps(sql)
+    (*named, (_, asked)), chosen = steps_of(statement)
+    tables = dict(named)
+    steps, answer = steps_of(asked)
     numbers = count()
 
     def scan(source: str) -> str:
@@ -260,10 +275,10 @@ def scanned_apart(sql: str, tables: Mapping[str, str], few: int) -> str:
 
         return _MENTION.sub(body, text)
 
-    return written(answer, len(steps))
+    return f"WITH answer AS ({written(answer, len(steps))}) {chosen}"
 
 
-def _steps(sql: str) -> tuple[list[tuple[str, str]], str]:
+def steps_of(sql: str) -> tuple[list[tuple[str, str]], str]:
     """The names and bodies of a statement's CTEs, and what is behind them."""
     steps, text = [], sql
     while text.startswith(("WITH ", ", ")):

@@ -143,7 +143,7 @@ def audit(
         def written(of: Datasets, rows: DatasetRows) -> Database:
             file = of.write(Path(folder), rows)
             if server is None:
-                return Database(f"{DUCKDB.start}{file}", of.policy.dataset.schema)
+                return Database(f"{DUCKDB.start}{file}")
             return held.enter_context(served(of, file, server))
 
         for finding in _findings(made, Path(folder), written, asked, extent, error):

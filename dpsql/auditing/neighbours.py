@@ -8,8 +8,8 @@ Rule 2: each varying unit has groups of its own. In these groups the two sides a
 Rule 3: a varying unit exceeds every bound: it has more rows and groups than count, and values beyond the bounds.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -77,11 +77,11 @@ class Database:
 
     Attributes:
         url: Its URL.
-        schema: The schema of tables whose name in the policy has none.
+        schemas: Its names for the policy's schemas; the others have the same name.
     """
 
     url: str
-    schema: str
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,13 @@ class Datasets:
             return 1 if table.unit_key else self.rows_of(self._parent(table))
         return max(2 * (table.rows_per_unit or 1), 2 * SPREAD)
 
+    def schema_of(self, table: Table) -> str:
+        """The policy's schema of a table."""
+        return table.schema or self.policy.dataset.schema
+
     def path_of(self, table: Table) -> str:
         """A table's schema and name, quoted."""
-        return f"{DuckDB.quote_name(table.schema or self.policy.dataset.schema)}.{DuckDB.quote_name(table.relation)}"
+        return f"{DuckDB.quote_name(self.schema_of(table))}.{DuckDB.quote_name(table.relation)}"
 
     def definition(self, table: Table) -> Iterator[str]:
         """Yield SQL that creates a table in DuckDB and in PostgreSQL."""
@@ -137,21 +141,25 @@ class Datasets:
                 f"{DuckDB.quote_name(name)} {engine_type(sql_type)}{' NOT NULL' if not_null and is_key else ''}"
             )
         listed += [f"UNIQUE ({', '.join(map(DuckDB.quote_name, names))})" for names in self._unique(table)]
-        yield f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(table.schema or self.policy.dataset.schema)}"
+        yield f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(self.schema_of(table))}"
         yield f"CREATE TABLE {self.path_of(table)} ({', '.join(listed)})"
 
     def at(
         self, database: Database, accountant: Accountant, version: str = "audit", delta: Fraction | None = None
     ) -> Policy:
         """The policy of one database; its cap is the budget of the accountant's role."""
+        own, renamed = self.policy.dataset, database.schemas.get
         budget = self.policy.roles[list(ROLES).index(accountant)].budget
-        dataset = replace(
-            self.policy.dataset, url=database.url, schema=database.schema, data_version=version, budget=budget
+        schema = renamed(own.schema, own.schema)
+        dataset = replace(own, url=database.url, schema=schema, data_version=version, budget=budget)
+        tables = tuple(
+            replace(each, schema=renamed(each.schema, each.schema)) if each.schema else each
+            for each in self.policy.tables
         )
         roles = [
             replace(r, query=replace(r.query, delta=delta)) if delta and r.query.delta else r for r in self.policy.roles
         ]
-        return replace(self.policy, dataset=dataset, roles=tuple(roles))
+        return replace(self.policy, dataset=dataset, tables=tables, roles=tuple(roles))
 
     def write(self, folder: Path, rows: DatasetRows) -> Path:
         """Create a database, and return its file."""

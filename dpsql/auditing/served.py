@@ -1,6 +1,6 @@
 """served: one of the audit's databases on a server, during the audit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ def _in_postgres(datasets: Datasets, file: Path, server: str) -> Iterator[Databa
                 known = {key: str(value) for key, value in conninfo_to_dict(server).items() if value is not None}
                 url = f"postgresql://?{urlencode(known | {'dbname': name})}"
                 _fill(datasets, file, url)
-                yield Database(url, datasets.policy.dataset.schema)
+                yield Database(url)
             finally:
                 owner.execute(f"DROP DATABASE {Postgres.quote_name(name)} WITH (FORCE)".encode())
     except psycopg.Error as error:
@@ -89,19 +89,26 @@ def _fill(datasets: Datasets, file: Path, url: str) -> None:
 
 @contextmanager
 def _in_spark(datasets: Datasets, file: Path, server: str) -> Iterator[Database]:
-    """A schema is the database, because a catalog has its name from the server's configuration."""
-    if any(table.schema for table in datasets.policy.tables):
-        raise NotAuditable(
-            "on a Spark server the policy's tables must be of one schema",
-            hint="Audit a copy of the policy with the tables of one schema, named in [dataset] schema.",
-        )
+    """New schemas are the database, because a catalog has its name from the server's configuration."""
     name = f"{file.parent.name}_{file.stem}".replace("-", "_")
-    _run(server, lambda session, catalog: session.sql(f"CREATE SCHEMA {catalog}.{name}").collect())
+    own = sorted(set(map(datasets.schema_of, datasets.policy.tables)))
+    schemas = {schema: f"{name}_{number}" for number, schema in enumerate(own)}
+
+    def make(session: "Session", catalog: str) -> None:
+        places = {schema: f"{catalog}.{made}" for schema, made in schemas.items()}
+        for place in places.values():
+            session.sql(f"CREATE SCHEMA {place}").collect()
+        _write(session, datasets, file, places)
+
+    def drop(session: "Session", catalog: str) -> None:
+        for made in schemas.values():
+            session.sql(f"DROP SCHEMA IF EXISTS {catalog}.{made} CASCADE").collect()
+
     try:
-        _run(server, lambda session, catalog: _write(session, datasets, file, f"{catalog}.{name}"))
-        yield Database(server, name)
+        _run(server, make)
+        yield Database(server, schemas)
     finally:
-        _run(server, lambda session, catalog: session.sql(f"DROP SCHEMA {catalog}.{name} CASCADE").collect())
+        _run(server, drop)
 
 
 def _run(server: str, action: Callable[["Session", str], object]) -> None:
@@ -121,8 +128,8 @@ def _run(server: str, action: Callable[["Session", str], object]) -> None:
         raise _refused(type(error).__name__, hint) from None
 
 
-def _write(session: "Session", datasets: Datasets, file: Path, schema: str) -> None:
-    """Have Spark write the tables of a file; it manages them, so each type can be read from them."""
+def _write(session: "Session", datasets: Datasets, file: Path, places: Mapping[str, str]) -> None:
+    """Have Spark write the tables of a file to schemas; it manages them, so each type can be read from them."""
     with duckdb.connect(str(file), read_only=True) as source:
         source.execute("SET TimeZone = 'UTC'")
         for table in datasets.policy.tables:
@@ -132,5 +139,5 @@ def _write(session: "Session", datasets: Datasets, file: Path, schema: str) -> N
             for column, sql_type in datasets.columns(table).items():
                 quoted, target = Spark.quote_name(column), Spark.types.get(sql_type)
                 columns.append(f"CAST({quoted} AS {target}) AS {quoted}" if target is not None else quoted)
-            made = f"{schema}.{Spark.quote_name(table.relation)}"
+            made = f"{places[datasets.schema_of(table)]}.{Spark.quote_name(table.relation)}"
             session.sql(f"CREATE TABLE {made} USING parquet AS SELECT {', '.join(columns)} FROM rows").collect()

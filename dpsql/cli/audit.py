@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpsql.cli.command import Command
-from dpsql.cli.options import policy_argument
+from dpsql.cli.options import given_url, policy_argument
 from dpsql.gateway.text_table import table_lines
 from dpsql.policy import Policy, load_policy
 from dpsql.policy.engines import SPARK, engine_of
@@ -73,7 +73,7 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
     from dpsql.auditing import audit as audited
 
     loaded, extent = load_policy(policy), Extent(confidence=confidence, only=only, **runs)
-    with _server_of(loaded, server) as place:
+    with _server_of(loaded, given_url(server) if server is not None else None) as place:
         report = audited(loaded, extent, lambda finding: _progress(finding, format), place)
     if not report.findings:
         raise click.UsageError(

@@ -38,6 +38,8 @@ _KEPT: Final = re.compile(r"PATH|HOME|JAVA_HOME|TMPDIR|LANG|LC_\w+|SPARK_(?!TOKE
 _STARTED: Final = re.compile(rf"Spark Connect server started at: {re.escape(_HOST)}:(\d+)\n")
 _START_SECONDS: Final = 300
 _MOMENT: Final = 0.1
+_CAUSES: Final = 2
+"""Lines of a server's log that are quoted if it does not start."""
 _SCHEMA: Final = "clinic"
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -167,11 +169,17 @@ def _home() -> Path:
 def _started(process: subprocess.Popen[bytes], log: Path) -> int:
     """The port on which the server says that it listens: who else listens there must not get the token."""
     until = time.monotonic() + _START_SECONDS
-    while (told := _STARTED.search(log.read_text(encoding="utf-8", errors="replace"))) is None:
-        if process.poll() is not None or time.monotonic() > until:
-            raise InvalidParameter("the Spark Connect server does not start", hint=f"Its log is {log}.")
+    while True:
+        is_over = process.poll() is not None or time.monotonic() > until
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if told := _STARTED.search(text):
+            return int(told[1])
+        if is_over:
+            # The log may be removed with its folder.
+            causes = [line for line in text.splitlines() if not line.startswith("\t") and " INFO " not in line]
+            last = " / ".join(causes[-_CAUSES:])
+            raise InvalidParameter("the Spark Connect server does not start", hint=f"Its log says: {last}")
         time.sleep(_MOMENT)
-    return int(told[1])
 
 
 def _load(session: "Session", file: Path) -> None:

@@ -139,7 +139,10 @@ def _people(outline: Outline, name: str) -> TableOutline:
             f'there is no table "{name}"', hint="It has: " + ", ".join(t.name for t in outline.tables)
         )
     if not any(len(key) == 1 for key in table.keys):
-        raise InvalidParameter(f'"{name}" has no single-column key', hint="Name the table with one row per person.")
+        raise InvalidParameter(
+            f'"{name}" has no single-column key',
+            hint="Name the table with one row per person. If tables have no keys, leave out --unit.",
+        )
     return table
 
 

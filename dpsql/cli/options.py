@@ -12,6 +12,7 @@ import click
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, default_ledger, ledger_file, open_ledger
 from dpsql.policy import Policy, load_policy
+from dpsql.policy.environment import NotFilledIn, filled_in
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +83,18 @@ def existing_file(ledger: str | None, policy: Path | None) -> Path:
 def named_ledger(ledger: str | None, policy: Path | None) -> str:
     """Return the URL of the ledger that the options name."""
     return ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])
+
+
+def given_url(text: str) -> str:
+    """Return the URL of an argument, in which `${NAME}` has the place of a secret.
+
+    Raises:
+        InvalidParameter: A secret is neither in the environment nor in a file that the environment names.
+    """
+    try:
+        return filled_in(text)
+    except NotFilledIn as error:
+        raise InvalidParameter(error.what, hint=error.hint) from None
 
 
 def exact_number(name: str, text: str) -> Fraction:

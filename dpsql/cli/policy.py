@@ -8,7 +8,7 @@ import click
 
 from dpsql.cli.command import Group
 from dpsql.cli.exact import EXACT_WARNING
-from dpsql.cli.options import existing_ledger, ledger_option, named_ledger, opened_ledger, policy_argument
+from dpsql.cli.options import existing_ledger, given_url, ledger_option, named_ledger, opened_ledger, policy_argument
 from dpsql.cli.profile import drop_lines, profile
 from dpsql.cli.suggest import suggest
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
@@ -41,15 +41,16 @@ def init(database_url: str, unit: str | None) -> None:
 
     The command reads the schema and never the values: bounds and domains taken from the data would reveal facts about
     people. Every table is protected, and unknown settings are marked TODO. Give a password by PGPASSWORD or a password
-    file, not in the URL, which other users of the machine can see.
+    file, and a token of Spark as ${SPARK_TOKEN}: other users of the machine can see what is in the URL.
 
     Example:
       dpsql policy init duckdb:///clinic.duckdb > clinic.toml
       dpsql policy init postgresql://reader@host/clinic --unit patients > clinic.toml
+      dpsql policy init 'spark://localhost:15002/spark_catalog?token=${SPARK_TOKEN}' > clinic.toml
     """
     from dpsql.cli.draft import draft_policy
 
-    click.echo(draft_policy(database_url, unit), nl=False)
+    click.echo(draft_policy(given_url(database_url), unit), nl=False)
 
 
 @policy.command()

@@ -269,7 +269,7 @@ class Table:
 
     Attributes:
         name: Its name in the policy, with the schema if the policy has one ("sales.orders").
-        schema: The schema in the name; None for the dataset's schema.
+        schema: The database's schema of it; None for the dataset's schema.
         public: True if its rows belong to no unit.
         unit_key: The column that names the unit; it need not be among the columns.
         unit_via: The ways to the unit of a table without such a column; each row follows at most one of them.
@@ -304,7 +304,7 @@ class Table:
     @property
     def relation(self) -> str:
         """The table's name within its schema."""
-        return self.name if self.schema is None else self.name[len(self.schema) + 1 :]
+        return self.name.rpartition(".")[2]
 
     def column(self, name: str) -> PolicyColumn | None:
         """Return the column of exactly this name, or None."""

@@ -111,7 +111,7 @@ def test_orphans_lead_to_no_unit(of_small: Datasets, tmp_path: Path) -> None:
 
 def test_the_engine_enforces_what_the_owner_s_does(of_small: Datasets, tmp_path: Path) -> None:
     file = of_small.write(tmp_path, neighbours(of_small)[1])
-    policy = of_small.at(Database(f"duckdb:///{file}", "main"), Accountant.BASIC)
+    policy = of_small.at(Database(f"duckdb:///{file}"), Accountant.BASIC)
     backend = open_backend(policy)
     for name, table in backend.schema.tables.items():
         if name in of_small.schema.tables:

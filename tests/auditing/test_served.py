@@ -1,7 +1,7 @@
 """The audit on servers: what holds is not refuted, a fault is, and nothing is left on the server."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +10,8 @@ import duckdb
 import pytest
 
 from dpsql.auditing import Extent, audit
-from dpsql.auditing.neighbours import Datasets, NotAuditable
-from dpsql.auditing.served import served
-from dpsql.backends.spark import SparkBackend
+from dpsql.auditing.neighbours import NotAuditable
 from dpsql.cli import clinic_spark
-from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.policy import Policy, load_policy
 from dpsql.policy.engines import SPARK
 from tests.auditing.conftest import write
@@ -23,7 +20,7 @@ from tests.cli.conftest import Run, run  # noqa: F401
 from tests.copies import copied
 from tests.engines import SparkHost
 from tests.postgres import Server
-from tests.spark import SparkServer, adapted_policy
+from tests.spark import SparkServer, adapted_policy, on_queries
 
 EXTENT = Extent(units=200, runs=6, single_runs=6, confidence=CONFIDENCE, only=("COUNT people", "selection"))
 DATABASES = "SELECT datname FROM pg_database WHERE datname LIKE 'dpsql-audit-%'"
@@ -81,10 +78,13 @@ def test_a_policy_of_a_server_is_audited_in_duckdb_without_another(of_postgres: 
 
 @pytest.fixture(scope="module")
 def of_spark(tmp_path_factory: pytest.TempPathFactory, spark_host: SparkHost) -> Iterator[Path]:
-    """The small world's policy, over its tables in Spark."""
+    """The small world's policy, over its tables in two schemas of Spark."""
     path = write(tmp_path_factory.mktemp("served"))
-    with spark_host.serve(path.with_name("small.duckdb")) as url:
-        path.write_text(adapted_policy(path.read_text(encoding="utf-8"), url), encoding="utf-8")
+    file = path.with_name("small.duckdb")
+    with spark_host.serve(file) as url, spark_host.serve(file) as other:
+        text = adapted_policy(path.read_text(encoding="utf-8"), url)
+        schema = other.partition("#")[2]
+        path.write_text(re.sub(r"^\[tables\.drugs", f'[tables."{schema}.drugs"', text, flags=re.M), encoding="utf-8")
         yield path
 
 
@@ -100,25 +100,27 @@ def test_the_sql_of_spark_is_audited_on_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command has a server started, runs what Spark printed on it, and leaves nothing there."""
+    drugs = next(table.name for table in load_policy(of_spark).tables if table.relation == "drugs")
     asked: list[str] = []
-    written = SparkBackend._statement
 
-    def kept(backend: SparkBackend, sql: str, names: Iterable[str]) -> str:
-        asked.append(written(backend, sql, names))
-        return asked[-1]
+    def kept(statement: str) -> str:
+        asked.append(statement)
+        return statement
 
     @contextmanager
     def started(folder: Path) -> Iterator[SparkServer]:
         assert folder.is_dir()
         yield spark  # another would take half a minute to start
 
-    monkeypatch.setattr(SparkBackend, "_statement", kept)
+    on_queries(monkeypatch, kept)
     monkeypatch.setattr(clinic_spark, "local_server", started)
     before = spark.run("SHOW SCHEMAS")
     few = ("--units", "10", "--runs", "3", "--draws", "20000", "--confidence", str(CONFIDENCE))
-    told = run("audit", of_spark, *few, "--only", "COUNT drugs").stdout.splitlines()[-1]
+    told = run("audit", of_spark, *few, "--only", f"COUNT {drugs}").stdout.splitlines()[-1]
     assert told.startswith("2 claims about small on Spark, none refuted")
-    assert len(asked) >= 12 and all("`.`dpsql_audit_" in sql for sql in asked)
+    used = [set(schemas) for sql in asked if (schemas := re.findall(r"`spark_catalog`\.`(\w+)`\.", sql))]
+    assert len(used) >= 12
+    assert all(len(each) == 2 and all(name.startswith("dpsql_audit_") for name in each) for each in used)
     assert spark.run("SHOW SCHEMAS") == before
 
 
@@ -128,14 +130,13 @@ def test_a_fault_in_the_sql_of_spark_is_refuted(
     of_spark: Path, spark: SparkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows of a unit count."""
-    written = SparkBackend._statement
 
-    def unbounded(backend: SparkBackend, sql: str, names: Iterable[str]) -> str:
-        wrong = re.sub(r"least\(a0, (?:m|\d+)\)", "a0", sql)
-        assert wrong != sql
-        return written(backend, wrong, names)
+    def unbounded(statement: str) -> str:
+        wrong = re.sub(r"least\(a0, (?:m|\d+)\)", "a0", statement)
+        assert wrong != statement
+        return wrong
 
-    monkeypatch.setattr(SparkBackend, "_statement", unbounded)
+    on_queries(monkeypatch, unbounded)
     report = audit(load_policy(of_spark), replace(SPARK_EXTENT, only=("COUNT visits",)), server=spark.url)
     assert not report.holds
 
@@ -151,16 +152,6 @@ def test_spark_alone_runs_the_sql_of_spark(of_spark: Path, small: Policy) -> Non
         audit(small, SPARK_EXTENT, server=policy.dataset.url)
     with pytest.raises(NotAuditable, match="rows can be copied only from a DuckDB file"):
         audit(policy, replace(SPARK_EXTENT, with_rows=True), server=policy.dataset.url)
-
-
-@pytest.mark.spark
-def test_tables_of_several_schemas_are_not_audited_in_spark(of_spark: Path) -> None:
-    """A schema stands for a database there."""
-    policy = load_policy(of_spark)
-    tables = tuple(replace(t, name=f"x.{t.name}", schema="x") if t.name == "wards" else t for t in policy.tables)
-    found = Datasets(replace(policy, tables=tables), EngineSchema(SPARK, {}), 2)
-    with pytest.raises(NotAuditable, match="must be of one schema"), served(found, of_spark, policy.dataset.url):
-        pass
 
 
 @pytest.mark.spark

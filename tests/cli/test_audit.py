@@ -53,6 +53,12 @@ def test_a_class_that_is_not_there(run: Run, tmp_path: Path) -> None:
     assert "--only matches no class of queries" in run("audit", write(tmp_path), "--only", "nothing", status=2).output
 
 
+def test_the_environment_has_the_token_of_a_server(run: Run, tmp_path: Path) -> None:
+    server = "spark://localhost:1/spark_catalog?token=${NO_TOKEN}"
+    told = run("audit", write(tmp_path), "--server", server, status=1).stderr
+    assert "${NO_TOKEN} is not in the environment" in told
+
+
 def test_a_policy_of_spark_needs_java(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless --server names a Spark server."""
     policy = write(tmp_path)

@@ -174,7 +174,15 @@ def test_without_a_unit_the_draft_tells_how_to_name_one(run: Run, shop: str) -> 
     assert "# Foreign keys refer to: orders, people, towns." in text
     assert not any("unit_key" in table for table in tomllib.loads(text)["tables"].values())
     assert 'there is no table "persons"' in run("policy", "init", shop, "--unit", "persons", status=1).stderr
-    assert "no single-column key" in run("policy", "init", shop, "--unit", "orders", status=1).stderr
+    told = run("policy", "init", shop, "--unit", "orders", status=1).stderr
+    assert "no single-column key" in told and "leave out --unit" in told
+
+
+def test_the_environment_has_the_secrets_of_a_url(run: Run, shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = f"{shop[:-4]}${{END}}"
+    assert "${END} is not in the environment" in run("policy", "init", named, status=1).stderr
+    monkeypatch.setenv("END", shop[-4:])
+    assert run("policy", "init", named).stdout == run("policy", "init", shop).stdout
 
 
 def test_a_draft_holds_no_password(run: Run, postgres_server: Server) -> None:
