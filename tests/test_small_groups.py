@@ -194,11 +194,15 @@ def test_without_rows_the_plan_tells_what_it_can(session: Session) -> None:
         ("SELECT AVG(n) FROM (SELECT COUNT(*) AS n FROM patients) t", False),
         ("SELECT s FROM (SELECT SUM(weight) AS s FROM patients GROUP BY age) t", False),
         ("SELECT age, SUM(weight) FROM patients GROUP BY age", False),
+        ("SELECT age, COUNT(*) - AVG(COUNT(*)) OVER () AS more FROM patients GROUP BY age", True),
+        ("SELECT n, LAG(n) OVER (ORDER BY age) FROM (SELECT age, COUNT(*) AS n FROM patients GROUP BY age) t", True),
+        ("SELECT age, RANK() OVER (ORDER BY COUNT(*) DESC), SUM(COUNT(*)) OVER () FROM patients GROUP BY age", False),
+        ("SELECT city, AVG(COUNT(*)) OVER () FROM patients GROUP BY city", False),
     ],
 )
-def test_a_subquery_with_groups_of_nobody_says_so(session: Session, sql: str, listed: bool) -> None:
+def test_groups_of_nobody_that_are_combined_are_told_of(session: Session, sql: str, listed: bool) -> None:
     (notice,) = ask(session, sql).notices
-    assert ("the subquery has all listed groups, also those without rows" in notice.message) == listed
+    assert ("all listed groups are combined, also those without rows" in notice.message) == listed
 
 
 # Prevalence: one row a person

@@ -273,7 +273,7 @@ def _caveats(query: CompiledQuery) -> list[str]:
         f"sums include at most {most} per {query.privacy_unit}, from the prepared table "
         "(SET dpsql.max_error_ratio = 0 reads all rows)"
     )
-    listed = "the subquery has all listed groups, also those without rows (HAVING COUNT(*) > 0 drops half of these)"
+    listed = "all listed groups are combined, also those without rows (HAVING COUNT(*) > 0 drops half of these)"
     apart = (
         "totals are separate releases: they can differ from the sums of their parts, whose bounds can keep other rows"
     )

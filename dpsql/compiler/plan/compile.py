@@ -40,7 +40,7 @@ from dpsql.compiler.ir.nodes import (
     Sort,
     SystemScan,
 )
-from dpsql.compiler.ir.walk import nodes
+from dpsql.compiler.ir.walk import expressions, nodes, windows_in
 from dpsql.compiler.plan.advice import advise
 from dpsql.compiler.plan.bounded_releases import BoundedRelease, BoundedReleases, public_read
 from dpsql.compiler.plan.pricing import Calibrated, PlannedPrimitive, calibrate
@@ -217,7 +217,7 @@ def plan(
     post_sql, columns, copied = above.written(releases)
     reads = (tuple(public.values()), tuple(system.values()))
     listed = {cut for cut, (_, leaf) in placed.items() if leaf.lists_all}
-    adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
+    adds_up = any(_combines(node) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
     unit = catalog.policy.dataset.privacy_unit
     query = CompiledQuery(
         sql, columns, releases, *reads, post_sql, price, unit, wide, lowered.limited, lowered.invented
@@ -235,6 +235,16 @@ def plan(
     made = max((copies(each.release.aggregate.input) for each in _untold(bounded)), default=1)
     query = replace(query, adds_up_listed=adds_up, copies=made, passes_on=passes_on, copied=copied)
     return replace(query, written=above.written, planned=planned)
+
+
+def _combines(relation: Relation) -> bool:
+    """True where rows that are 0 may change what others give: in groups of them, and in windows."""
+    windows = (window for expression in expressions(relation) for window in windows_in(expression))
+    return isinstance(relation, Aggregate) or any(window.function not in _UNMOVED for window in windows)
+
+
+_UNMOVED = frozenset({"sum", "max", "row_number", "rank", "dense_rank"})
+"""Window functions that rows of 0 hardly change: totals, and the first places."""
 
 
 def _untold(bounded: BoundedReleases) -> Iterator[BoundedRelease]:

@@ -502,7 +502,7 @@ class CompiledQuery:
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are invented from the policy's bounds and domains.
         withheld: Whether the query selects rows of protected tables, so that only the columns are shown.
-        adds_up_listed: Whether post-processing aggregates rows of public groups, some of which may have no unit.
+        adds_up_listed: Whether post-processing combines rows of public groups, some of which may have no unit.
         copies: How many rows series, VALUES and arrays make of one at the most, where a unit's rows are cut and no
             wide total tells how many are.
         passes_on: Whether the rows are those of its one public read, each converted by itself.
