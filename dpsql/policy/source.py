@@ -35,7 +35,7 @@ class PolicySource:
 def wrong_at(path: Path, text: str, key: Key, what: str, hint: str) -> InvalidPolicy:
     """Return the error for a key: FILE:LINE: dotted.key: what is wrong.
 
-    The lines of keys are looked for only here: in a large policy that takes a fourth of the time of loading it.
+    The lines of keys are looked for only here: in a large policy that takes a quarter of the time of loading it.
     """
     lines = key_lines(text)
     known = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in lines), None)
