@@ -163,6 +163,22 @@ QUERIES = (
     "SELECT COUNT(*) FROM visits, (SELECT ARRAY_AGG(LENGTH(kind)) AS k FROM kinds) AS t, UNNEST(k) AS u WHERE u = day",
     "SELECT COUNT(*) FROM visits JOIN (SELECT JSON_AGG(words[1] ORDER BY kind) FROM kinds) t (k) ON codes[1] = k ->> 2",
     "SELECT kind, w FROM kinds, UNNEST(words) AS w",
+    "SELECT c, COUNT(*) FROM visits, UNNEST(codes) WITH ORDINALITY AS u(c, n) WHERE n = 1 GROUP BY c",
+    "SELECT COUNT(*), COUNT(c), COUNT(m) FROM visits, UNNEST(codes, marks) AS u(c, m)",
+    "SELECT COUNT(*), COUNT(c), COUNT(m), COUNT(k) FROM visits CROSS JOIN LATERAL UNNEST(codes, marks, costs) "
+    "WITH ORDINALITY AS u(c, m, k, n) WHERE n < 3",
+    "SELECT COUNT(*) FROM visits LEFT JOIN LATERAL UNNEST(marks) WITH ORDINALITY AS u(m, n) ON m = n",
+    "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM UNNEST(marks) WITH ORDINALITY AS u(m, n) WHERE m = n)",
+    "SELECT SUM(LEAST(GREATEST(n, 0), 9)) FROM visits, UNNEST(marks) WITH ORDINALITY AS u(m, n)",
+    "SELECT u.*, u.u FROM UNNEST(ARRAY['a', 'b']) WITH ORDINALITY AS u",
+    "SELECT * FROM UNNEST(ARRAY['a', 'b'], ARRAY[1]) WITH ORDINALITY",
+    "SELECT a, b FROM UNNEST('{}'::int[], ARRAY[1, 2]) AS u(a, b)",
+    "SELECT * FROM UNNEST('{}'::int[]) WITH ORDINALITY AS u(a, b)",
+    "SELECT u.*, kind FROM kinds LEFT JOIN UNNEST(words, STRING_TO_ARRAY(kind, 'l')) WITH ORDINALITY u(w, x) ON TRUE",
+    "SELECT kind, UNNEST(words), UNNEST(STRING_TO_ARRAY(kind, 'l')) AS p FROM kinds",
+    "SELECT UNNEST(ARRAY[1, 2, 3]), UNNEST(ARRAY['x']) || 'y'",
+    "SELECT kind, a, b, n FROM kinds, UNNEST(ARRAY[kind, 'k'], ARRAY[1]) WITH ORDINALITY AS u(a, b, n)",
+    "SELECT kind, u.unnest, ordinality FROM kinds, LATERAL UNNEST(ARRAY[kind], ARRAY['k', 'l']) WITH ORDINALITY u(a)",
     "SELECT kind, w FROM kinds LEFT JOIN LATERAL UNNEST(words) AS w ON TRUE",
     "SELECT kind, UNNEST(words) FROM kinds",
     "SELECT w FROM UNNEST(STRING_TO_ARRAY('a,b', ',')) AS w",
@@ -363,6 +379,8 @@ def test_bounds_are_those_of_the_rows_after_unnest(hosts: Mapping[str, Host], tm
     filled = f"INSERT INTO visits (person, codes) SELECT p, {LONG_ARRAY[name]} FROM generate_series(1, 2) AS s(p)"
     with opened(hosts[name], tmp_path, filled) as session:
         assert rows(session, "SELECT COUNT(*) FROM visits, UNNEST(codes) AS c") == [(80,)]
+        side_by_side = "UNNEST(codes, codes) WITH ORDINALITY AS u(c, d, n)"
+        assert rows(session, f"SELECT COUNT(*) FROM visits, {side_by_side} WHERE c = d AND c = 'c' || n") == [(80,)]
         assert rows(session, "SELECT COUNT(*) FROM visits WHERE CARDINALITY(codes) = 1000") == [(2,)]
         assert len(rows(session, "SELECT c, COUNT(*) FROM visits, UNNEST(codes) AS c GROUP BY c")) <= 80
 
@@ -451,8 +469,10 @@ def test_rows_that_differ_in_nested_values_alone_have_an_order(host: Host, tmp_p
         ("SELECT 1.5 = ANY (words) FROM kinds", DatatypeMismatch, "cannot be"),
         ("SELECT 1 < ANY (words) FROM kinds", DatatypeMismatch, "cannot be matched"),
         ("SELECT kind LIKE ANY (words) FROM kinds", UnsupportedQuery, "UNNEST the array in FROM"),
-        ("SELECT 1 FROM kinds, UNNEST(kind) AS u", UnsupportedQuery, "UNNEST takes one array"),
-        ("SELECT 1 FROM kinds, UNNEST(words, words) AS u", UnsupportedQuery, "UNNEST takes one array"),
+        ("SELECT 1 FROM kinds, UNNEST(kind) AS u", UnsupportedQuery, "UNNEST takes arrays"),
+        ("SELECT 1 FROM kinds, UNNEST(words, ARRAY[1]) AS u", UnsupportedQuery, "UNNEST takes arrays"),
+        ("SELECT UNNEST(words), generate_series(1, 2) FROM kinds", UnsupportedQuery, "must stand alone"),
+        ("SELECT COUNT(*) FROM generate_series(1, 2) WITH ORDINALITY AS u", UnsupportedQuery, "ORDINALITY"),
         ("SELECT 1 FROM kinds RIGHT JOIN UNNEST(words) AS u ON TRUE", UnsupportedQuery, "LATERAL is only supported"),
         ("SELECT CONCAT(data) FROM visits LIMIT 0", DatatypeMismatch, "cannot cast"),
         ("SELECT data::text FROM visits LIMIT 0", DatatypeMismatch, "cannot cast"),

@@ -95,7 +95,7 @@ def test_what_reaches_spark_in_no_query_is_refused_too() -> None:
     with pytest.raises(UnsupportedQuery, match="GROUPS in a frame is not supported where Spark"):
         DIALECT.check_call(Window("sum", (), (), (), frame, SqlType.BIGINT))
     with pytest.raises(UnsupportedQuery, match="UNNEST of arrays is not supported where Spark"):
-        DIALECT.elements("x")
+        DIALECT.elements(["x"], False)
 
 
 def test_sums_are_decimals() -> None:

@@ -126,7 +126,7 @@ class RelationReader:
 
     def _scanned(self, relation: Scan | UnitScan | Values | Series | Unnest) -> JoinedRelations:
         if isinstance(relation, Unnest):
-            relation = replace(relation, array=self.spelling({}).value(relation.array))
+            relation = replace(relation, arrays=tuple(map(self.spelling({}).value, relation.arrays)))
         if isinstance(relation, Values):
             rows = [tuple(map(spelled, row)) for row in relation.rows]
             relation = replace(relation, rows=tuple(sorted(rows, key=lambda row: list(map(self.labels.of, row)))))

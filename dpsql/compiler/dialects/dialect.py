@@ -301,8 +301,8 @@ class Dialect(ABC):
         return f"CASE WHEN {column} IS NOT NULL THEN {self.constant('', SqlType.TEXT)} END"
 
     @abstractmethod
-    def elements(self, array: str) -> str:
-        """A table of the texts of an array's elements, as its only column e."""
+    def elements(self, arrays: Sequence[str], numbered: bool) -> str:
+        """A table of the texts of arrays' elements, as columns e0, e1 and so on, and of their places from 1, as n."""
 
     @abstractmethod
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:

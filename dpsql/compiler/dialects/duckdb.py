@@ -252,9 +252,12 @@ class DuckDB(Dialect):
         array = f"CAST(to_json(list_transform({first}, lambda e: left({text}, {MAX_TEXT}))) AS VARCHAR)"
         return f"CASE WHEN {_is_short(array)} THEN {array} END"
 
-    def elements(self, array: str) -> str:
-        """A table of the texts of an array's elements, as its only column e."""
-        return f"(SELECT unnest({elements_of(array)}) AS e)"
+    def elements(self, arrays: Sequence[str], numbered: bool) -> str:
+        """A table of the texts of arrays' elements, as columns e0, e1 and so on, and of their places from 1, as n."""
+        columns = [f"unnest({elements_of(array)}) AS e{place}" for place, array in enumerate(arrays)]
+        sizes = ", ".join(f"json_array_length({array})" for array in arrays)
+        places = [f"unnest(range(1, CAST(greatest({sizes}) AS BIGINT) + 1)) AS n"] * numbered
+        return f"(SELECT {', '.join(columns + places)})"
 
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
         """The type of canonical values."""

@@ -298,10 +298,17 @@ class Postgres(Dialect):
         is_short = f"{column} IS NOT NULL AND octet_length({array}) <= {MAX_NESTED}"
         return f"CASE WHEN {is_short} THEN {array} {_BINARY} END"
 
-    def elements(self, array: str) -> str:
-        """A table of the texts of an array's elements, as its only column e."""
-        text = "CASE WHEN json_typeof(j) = 'string' THEN j #>> '{}' END"  # an array within an array is no element
-        return f"(SELECT ({text}) {_BINARY} AS e FROM json_array_elements(CAST({array} AS json)) AS u(j)) AS s"
+    def elements(self, arrays: Sequence[str], numbered: bool) -> str:
+        """A table of the texts of arrays' elements, as columns e0, e1 and so on, and of their places from 1, as n."""
+        names = [f"j{place}" for place, _ in enumerate(arrays)]
+        # An array within an array is no element.
+        texts = [
+            f"(CASE WHEN json_typeof({name}) = 'string' THEN {name} #>> '{{}}' END) {_BINARY} AS e{place}"
+            for place, name in enumerate(names)
+        ]
+        calls = ", ".join(f"json_array_elements(CAST({array} AS json))" for array in arrays)
+        rows = f"ROWS FROM ({calls}) WITH ORDINALITY AS u({', '.join([*names, 'n'])})"
+        return f"(SELECT {', '.join(texts + ['n'] * numbered)} FROM {rows}) AS s"
 
     def _converted(self, column: str, source: SqlType, target: SqlType) -> str:
         moment = convertible(column, source) if source.is_moment else column

@@ -311,8 +311,10 @@ class Renderer:
             case Series():
                 return self._series(relation)
             case Unnest():
-                elements = self.dialect.elements(self.expression(relation.array))
-                return f"SELECT e AS {self.name(relation.fields[0])} FROM {elements}"
+                elements = self.dialect.elements(list(map(self.expression, relation.arrays)), relation.numbered)
+                columns = [f"e{place}" for place, _ in enumerate(relation.arrays)] + ["n"] * relation.numbered
+                pairs = zip(columns, relation.fields, strict=True)
+                return f"SELECT {', '.join(f'{each} AS {self.name(field)}' for each, field in pairs)} FROM {elements}"
             case Filter():
                 inner = self.relation(relation.input, needed | fields_in(relation.condition))
                 kept = self._columns(_kept(relation, needed))

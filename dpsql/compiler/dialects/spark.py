@@ -338,7 +338,7 @@ class Spark(Dialect):
         ends = ", ".join(f"TIMESTAMP_NTZ'{end}'" for end in (start, stop))
         return f"(SELECT explode(sequence({ends}, {step})) AS s) AS g"
 
-    def elements(self, array: str) -> str:
+    def elements(self, arrays: Sequence[str], numbered: bool) -> str:
         """Refused: Spark runs only some forms of LATERAL."""
         raise lacking("UNNEST of arrays")
 

@@ -279,10 +279,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Unnest:
-    """The texts of an array's elements, one a row, in no order; the array is of the row outside."""
+    """The texts of the elements of arrays, which are of the row outside: one place a row, in no order.
+
+    Attributes:
+        fields: One for each array, NULL behind its end; then the place from 1, if it is `numbered`.
+        arrays: The arrays.
+        numbered: Whether the place is told.
+    """
 
     fields: tuple[Field, ...]
-    array: Expr
+    arrays: tuple[Expr, ...]
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def expressions(relation: Relation) -> tuple[Expr, ...]:
         case Sort():
             return tuple(term.expression for term in relation.order)
         case Unnest():
-            return (relation.array,)
+            return relation.arrays
         case _:
             return ()
 
@@ -177,7 +177,7 @@ def free_fields(relation: Relation) -> frozenset[Field]:
         case Scan() | UnitScan() | SystemScan() | Values() | Series():
             return frozenset()
         case Unnest():
-            return fields_in(relation.array)
+            return frozenset[Field]().union(*map(fields_in, relation.arrays))
         case Join() | SetOperation():
             below: tuple[Relation, ...] = (relation.left, relation.right)
         case _:
@@ -251,7 +251,7 @@ def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) 
         case Scan() | UnitScan() | SystemScan() | Values() | Series() | Release():
             return relation
         case Unnest():
-            return replace(relation, array=again(relation.array))
+            return replace(relation, arrays=tuple(map(again, relation.arrays)))
         case SetOperation():
             left, right = rewrite_relation(relation.left, change), rewrite_relation(relation.right, change)
             return replace(relation, left=left, right=right)
@@ -387,7 +387,7 @@ class Labels:
             case Series():
                 return f"series({relation.start}, {relation.stop}, {relation.unit})"
             case Unnest():
-                return f"unnest({self.of(relation.array)})"
+                return f"unnest({self._each(relation.arrays)}, {relation.numbered})"
             case Filter():
                 return f"filter({self.of_rows(relation.input)}, {self.of(relation.condition)})"
             case Project():

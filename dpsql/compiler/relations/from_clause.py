@@ -113,7 +113,8 @@ class From:
     @staticmethod
     def _with_column(node: exp.Expr, alias: exp.TableAlias) -> exp.TableAlias:
         """The alias of a function's values, which names their only column too."""
-        is_function = isinstance(node, exp.Unnest) or isinstance(node.this, exp.Unnest) or is_series(node.this)
+        call = node if isinstance(node, exp.Unnest) else node.this
+        is_function = (isinstance(call, exp.Unnest) and len(call.expressions) == 1) or is_series(call)
         if not is_function or alias.args.get("columns"):
             return alias
         return exp.TableAlias(this=alias.this, columns=[alias.this])

@@ -4,8 +4,9 @@ Rule 1: rows of two protected relations meet only if they surely are of the same
 Rule 2: no join makes a protected row without a unit: public rows that an outer join keeps are groups of zero people.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 from dpsql.compiler.expressions.null_rejection import is_not_true
@@ -41,7 +42,7 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.schema import EngineSchema
-from dpsql.compiler.ir.walk import fields_in, operands
+from dpsql.compiler.ir.walk import expressions, fields_in, free_fields, inputs, operands, relations_in
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.constant_folding import COMPARISONS
@@ -349,11 +350,7 @@ def refuse_too_many(left: Relation, right: Relation, at: int | None) -> None:
         LimitExceeded: They are too many.
     """
     if generated(left) * generated(right) > MAX_GENERATED:
-        raise LimitExceeded(
-            f"generate_series, VALUES and UNNEST produce more than {MAX_GENERATED:,} rows together",
-            hint="Use fewer values.",
-            position=at,
-        )
+        raise _too_many(at)
 
 
 def generated(relation: Relation) -> int:
@@ -375,6 +372,41 @@ def generated(relation: Relation) -> int:
             return 1
         case _:
             return generated(relation.input)
+
+
+def refuse_too_much_work(relation: Relation, at: int | None) -> None:
+    """Check the rows that a query makes up, also in subqueries, which run for each row that they refer to.
+
+    Raises:
+        LimitExceeded: They are too many.
+    """
+    if _made_in(relation) > MAX_GENERATED:
+        raise _too_many(at)
+
+
+def _made_in(relation: Relation) -> int:
+    """How many rows are made for each row of the tables, in the step that makes the most."""
+    return max([generated(relation), *(times * _made_in(part) for part, times in _runs(relation))])
+
+
+def _runs(relation: Relation) -> Iterator[tuple[Relation, int]]:
+    """The inputs and subqueries of a relation, and how often each runs for each row of the tables."""
+    nested = [part for expression in expressions(relation) for part in relations_in(expression)]
+    direct = inputs(relation)[: len(inputs(relation)) - len(nested)]
+    for part in direct:
+        is_right = isinstance(relation, Join) and part is relation.right
+        is_lateral = is_right and not free_fields(part).isdisjoint(direct[0].fields)
+        yield part, generated(direct[0]) if is_lateral else 1
+    rows = prod(map(generated, direct))
+    yield from ((part, rows if free_fields(part) else 1) for part in nested)
+
+
+def _too_many(at: int | None) -> LimitExceeded:
+    return LimitExceeded(
+        f"generate_series, VALUES and UNNEST produce more than {MAX_GENERATED:,} rows together",
+        hint="Use fewer values.",
+        position=at,
+    )
 
 
 def copies(relation: Relation, matched: frozenset[Field] = frozenset()) -> int:

@@ -33,7 +33,7 @@ from dpsql.compiler.relations.clauses import Clauses, select_list
 from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of, without_rows
 from dpsql.compiler.relations.filtering import Filtering
 from dpsql.compiler.relations.from_clause import From, renamed
-from dpsql.compiler.relations.joins import refuse_unlisted
+from dpsql.compiler.relations.joins import refuse_too_much_work, refuse_unlisted
 from dpsql.compiler.relations.recursion import names_itself, recursive
 from dpsql.compiler.relations.select import SelectOutput
 from dpsql.compiler.relations.series import is_series, listed_in_rows, moved_to_from, series, unnested
@@ -80,7 +80,7 @@ def lower(
         if columns is None:
             raise
         return columns, lowerer.clauses.fields
-    _check_joins(lowered, tree, lowerer.clauses)
+    _check_size(lowered, tree, lowerer.clauses)
     if isinstance(lowered.status, Protected):
         if not has_no_rows(lowered.relation):
             raise _rows_refused(lowerer.clauses, lowered, tree)
@@ -238,15 +238,20 @@ class QueryLowerer:
         raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
 
     def _unnested(self, node: exp.Unnest, scope: Scope) -> Lowered:
-        found = unnested(self.clauses, node, scope)
-        for array in (
-            found if isinstance(found, tuple) else (part for each in nodes(found) for part in expressions(each))
-        ):
-            refuse_unlisted(array, scope, self.clauses.at(node))
-        if isinstance(found, tuple):
-            relation = self._listed([found or [Literal(None, SqlType.TEXT)]], self.clauses.at(node))
-            found = relation if found else no_rows_of(relation)
-        return Lowered(Public(found), (("unnest", found.fields[0]),))
+        found, at = unnested(self.clauses, node, scope), self.clauses.at(node)
+        if isinstance(found, list):
+            read = (item for column in found for item in column)
+        else:
+            read = (part for each in nodes(found) for part in expressions(each))
+        for part in read:
+            refuse_unlisted(part, scope, at)
+        if isinstance(found, list):
+            relation = self._listed([column or [Literal(None, SqlType.TEXT)] for column in found], at)
+            found = relation if found[0] else no_rows_of(relation)
+        place = node.args.get("offset")
+        names = ["unnest"] * len(node.expressions)
+        names += [identifier(place) if isinstance(place, exp.Identifier) else "ordinality"] if place else []
+        return Lowered(Public(found), tuple(zip(names, found.fields, strict=True)))
 
     def _named(self, node: exp.Table, ctes: Mapping[str, Lowered]) -> Lowered:
         if is_series(node.this):
@@ -335,7 +340,7 @@ class QueryLowerer:
             self._count(node)
             lowered = self.query(node, ctes, scope)
             # At once: a comparison with ALL has its subquery several times, and one within another many times.
-            _check_joins(lowered, node, self.clauses)
+            _check_size(lowered, node, self.clauses)
             return lowered
 
         return replace(self.clauses, subquery=subquery)
@@ -468,12 +473,14 @@ def _engine_queries(relation: Relation) -> Iterator[Relation]:
             yield from _engine_queries(node.aggregate)
 
 
-def _check_joins(lowered: Lowered, node: exp.Expr, clauses: Clauses) -> None:
+def _check_size(lowered: Lowered, node: exp.Expr, clauses: Clauses) -> None:
     if max(map(_joins, _engine_queries(lowered.relation))) > MAX_JOINS:
         raise UnsupportedQuery(
             f"a query may have at most {MAX_JOINS} joins and subqueries in expressions on each side of a UNION",
             position=clauses.at(node),
         )
+    for relation in _engine_queries(lowered.relation):
+        refuse_too_much_work(relation, clauses.at(node))
 
 
 def _joins(relation: Relation) -> int:

@@ -5,6 +5,7 @@ Rule: a series depends on its ends and its step only, so its length is known bef
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
+from itertools import zip_longest
 
 from sqlglot import exp
 
@@ -96,78 +97,108 @@ def _needs_constants(clauses: Clauses, node: exp.Anonymous) -> UnsupportedQuery:
     )
 
 
-def unnested(clauses: Clauses, node: exp.Unnest, scope: Scope) -> tuple[Expr, ...] | Relation:
-    """The items of UNNEST(array), which are constants or computed of them, in one type; or the elements of an array.
+def unnested(clauses: Clauses, node: exp.Unnest, scope: Scope) -> list[tuple[Expr, ...]] | Relation:
+    """The columns of UNNEST(array, …): items, which are constants or computed of them, or the elements of arrays.
 
     Raises:
-        UnsupportedQuery: It has several arrays, or none.
+        UnsupportedQuery: Some arrays are written in the query and others not, or one is of a subquery.
     """
     lowerer = clauses.expressions(scope, "in UNNEST")
-    if node.args.get("offset"):
-        raise UnsupportedQuery("WITH ORDINALITY is not supported", hint="Use ROW_NUMBER.", position=clauses.at(node))
-    lowerer.only(node, "expressions", "alias")
-    (written,) = node.expressions if len(node.expressions) == 1 else (None,)
-    items = array_items(lowerer, written) if written is not None else None
-    if items is None:
-        array = lowerer.lower(written) if written is not None else None
-        if array is None or not array.type.is_array or relations_in(array):
-            raise UnsupportedQuery(
-                "UNNEST takes one array, without subqueries",
-                hint="Use UNNEST(ARRAY[…]), or VALUES.",
-                position=clauses.at(node),
-                queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
-            )
-        return _elements(clauses, array, element_type(lowerer, array, node))
-    return clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
+    lowerer.only(node, "expressions", "alias", "offset")
+    is_numbered = bool(node.args.get("offset"))
+    items = [array_items(lowerer, each) for each in node.expressions]
+    listed = [each for each in items if each is not None]
+    if len(listed) == len(items):
+        size = max(map(len, listed))
+        columns = [_padded(clauses, tuple(map(lowerer.lower, each)), size) for each in listed]
+        places = [tuple(Literal(place, SqlType.BIGINT) for place in range(1, size + 1))]
+        return columns + places * is_numbered
+    arrays = tuple(map(lowerer.lower, node.expressions)) if not listed else ()
+    if not arrays or any(not array.type.is_array or relations_in(array) for array in arrays):
+        raise UnsupportedQuery(
+            "UNNEST takes arrays without subqueries, all of them columns or all written in the query",
+            hint="Use UNNEST(ARRAY[…]), or VALUES.",
+            position=clauses.at(node),
+            queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
+        )
+    texts = tuple(clauses.fields.new(SqlType.TEXT) for _ in arrays)
+    place = (clauses.fields.new(SqlType.BIGINT),) * is_numbered
+    rows = Unnest(texts + place, arrays, is_numbered)
+    types = [element_type(lowerer, array, node) for array in arrays]
+    values = [of_text(Column(text), element) for text, element in zip(texts, types, strict=True)]
+    fields = tuple(clauses.fields.new(element) for element in types)
+    return Project(
+        rows, (*fields, *map(clauses.fields.new, [SqlType.BIGINT] * is_numbered)), (*values, *map(Column, place))
+    )
 
 
-def _elements(clauses: Clauses, array: Expr, element: SqlType) -> Relation:
-    texts = Unnest((clauses.fields.new(SqlType.TEXT),), array)
-    return Project(texts, (clauses.fields.new(element),), (of_text(Column(texts.fields[0]), element),))
+def _padded(clauses: Clauses, items: tuple[Expr, ...], size: int) -> tuple[Expr, ...]:
+    """Items in one type, and NULL behind the last."""
+    return clauses.coercion.unify([*items, *[Literal(None, SqlType.UNKNOWN)] * (size - len(items))])
 
 
 def listed_in_rows(node: exp.Select) -> exp.Select:
     """Return the SELECT with UNNEST(ARRAY[a, b]) of columns as a VALUES list, LATERAL if entries precede it."""
     entries = [node.args["from_"].this] if node.args.get("from_") is not None else []
     entries += [join.this for join in node.args.get("joins") or ()]
-    if not any(map(_array_of_columns, entries)):
+    if not any(_array_of_columns(entry) is not None for entry in entries):
         return node
     copy = node.copy()
     first: exp.Expr = copy.args["from_"]
     for place in [first, *(copy.args.get("joins") or [])]:
-        array, named = _array_of_columns(place.this), place.this.args.get("alias")
-        if array is None:
+        call = _array_of_columns(place.this)
+        if call is None:
             continue
-        table = named.this if named is not None and named.this is not None else exp.to_identifier("unnest")
-        alias = exp.TableAlias(this=table, columns=(named and named.args.get("columns")) or [table])
-        rows = exp.Subquery(this=exp.Values(expressions=[exp.Tuple(expressions=[each]) for each in array.expressions]))
-        entry = rows if place is first else exp.Lateral(this=rows)
-        entry.set("alias", alias)
+        values = exp.Values(expressions=[exp.Tuple(expressions=list(row)) for row in _rows_of(call)])
+        entry = exp.Subquery(this=values) if place is first else exp.Lateral(this=exp.Subquery(this=values))
+        entry.set("alias", _alias_of(call, place.this.args.get("alias")))
         place.set("this", entry)
     return copy
 
 
-def _array_of_columns(entry: exp.Expr) -> exp.Array | None:
-    """Return the array that an entry of FROM unnests, if it contains columns; else None."""
+def _rows_of(call: exp.Unnest) -> Iterator[tuple[exp.Expr, ...]]:
+    """The rows of arrays that the query writes, as UNNEST makes them."""
+    rows = zip_longest(*(array.expressions for array in call.expressions), fillvalue=exp.Null())
+    for place, row in enumerate(rows, 1):
+        items = tuple(item.copy() for item in row)
+        yield (
+            (*items, exp.Cast(this=exp.Literal.number(place), to=exp.DataType(this=exp.DType.BIGINT)))
+            if call.args.get("offset")
+            else items
+        )
+
+
+def _alias_of(call: exp.Unnest, named: exp.TableAlias | None) -> exp.TableAlias:
+    """The alias of UNNEST with the names of all its columns."""
+    table = named.this if named is not None and named.this is not None else exp.to_identifier("unnest")
+    given = (named and named.args.get("columns")) or ([table] if len(call.expressions) == 1 else [])
+    columns = [*given, *[exp.to_identifier("unnest")] * (len(call.expressions) - len(given))]
+    place = call.args.get("offset")
+    columns += [place if isinstance(place, exp.Identifier) else exp.to_identifier("ordinality")] if place else []
+    return exp.TableAlias(this=table, columns=columns)
+
+
+def _array_of_columns(entry: exp.Expr) -> exp.Unnest | None:
+    """Return the UNNEST that an entry of FROM is, if it is of arrays that the query writes of columns; else None."""
     call = entry.this if isinstance(entry, exp.Lateral) else entry
-    if not isinstance(call, exp.Unnest) or len(call.expressions) != 1 or call.args.get("offset"):
+    if not isinstance(call, exp.Unnest) or not all(isinstance(each, exp.Array) for each in call.expressions):
         return None
-    array = call.expressions[0]
-    return array if isinstance(array, exp.Array) and array.find(exp.Column) is not None else None
+    return call if any(each.find(exp.Column) is not None for each in call.expressions) else None
 
 
 def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
-    """Return the SELECT with its series moved to FROM, so that each row is repeated for each value.
+    """Return the SELECT with its series, or its arrays, moved to FROM, so that each row is repeated for each value.
 
     Raises:
         UnsupportedQuery: There are several series, or an aggregate, a window or GROUP BY, which are computed first.
     """
-    found = [each for item in node.expressions for each in _own(item) if _gives_rows(each)]
+    found = _that_give_rows(node)
     if not found:
         return node
     parts = [*node.expressions, *(node.args[name] for name in ("order", "distinct") if node.args.get(name))]
     grouped = node.args.get("group") or node.args.get("having")
-    if len(found) > 1 or grouped or any(_comes_before(each) for part in parts for each in _own(part)):
+    several = len(found) > 1 and any(map(is_series, found))
+    if several or grouped or any(_comes_before(each) for part in parts for each in _own(part)):
         raise UnsupportedQuery(
             "a series in a SELECT list must stand alone there, without aggregates, windows and GROUP BY",
             hint="Use generate_series in FROM.",
@@ -181,14 +212,17 @@ def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
             position=clauses.at(star),
         )
     place = found[0]
-    name = "generate_series" if is_series(place) else "unnest"
+    table = "generate_series" if is_series(place) else "unnest"
+    names = [f"{table}_{number}" if number else table for number, _ in enumerate(found)]
     copy = node.copy()
-    (moved,) = (each for item in copy.expressions for each in _own(item) if _gives_rows(each))
-    moved.replace(exp.column(name, table=name))
-    alias = exp.TableAlias(this=exp.to_identifier(name), columns=[exp.to_identifier(name)])
+    for moved, name in zip(_that_give_rows(copy), names, strict=True):
+        column = exp.column(name, table=table)
+        is_item = moved.parent is copy
+        moved.replace(exp.alias_(column, table) if is_item and name != table else column)
+    alias = exp.TableAlias(this=exp.to_identifier(table), columns=[exp.to_identifier(name) for name in names])
     entry: exp.Expr = exp.Table(this=place.copy(), alias=alias)
     if isinstance(place, exp.Explode):
-        entry = exp.Unnest(expressions=[place.this.copy()], alias=alias)
+        entry = exp.Unnest(expressions=[each.this.copy() for each in found], alias=alias)
     if copy.args.get("from_") is None:
         copy.set("from_", exp.From(this=entry))
     else:
@@ -196,13 +230,15 @@ def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
     return copy
 
 
+def _that_give_rows(node: exp.Select) -> list[exp.Expr]:
+    return [
+        each for item in node.expressions for each in _own(item) if isinstance(each, exp.Explode) or is_series(each)
+    ]
+
+
 def _own(part: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of an expression that are not in its subqueries."""
     return part.walk(prune=lambda node: isinstance(node, exp.Query))
-
-
-def _gives_rows(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Explode) or is_series(node)
 
 
 def _comes_before(node: exp.Expr) -> bool:
