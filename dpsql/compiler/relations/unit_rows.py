@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
 from dpsql.compiler.expressions.null_rejection import becomes_null
+from dpsql.compiler.ir.functions import COLLECTED
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -34,6 +35,7 @@ from dpsql.compiler.relations.joins import plain_column, refuse_unlisted, shows_
 from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import (
+    asked_of_each,
     averaged,
     counted,
     distinct_counted,
@@ -46,6 +48,9 @@ from dpsql.compiler.sql.rewriting import (
 from dpsql.compiler.values.grids import can_be_key, grid_of
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
+
+_INSTEAD_OF_ALL = "BOOL_OR tells what occurs there, COUNT how often, and MIN and MAX the first and the last value."
+"""What to use for all values of a unit, which could be of any size."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,12 @@ class UnitRows:
             if not (is_counted and is_key):
                 refuse_unlisted(part, self.scope, self.clauses.at(self.node))
         if not FUNCTIONS[call.function].of_one_unit:
+            is_collected = call.function in COLLECTED
             raise UnsupportedQuery(
                 f"{call.function.upper()} is not supported in groups of one {self._unit}",
-                hint="COUNT, SUM, AVG, MIN and MAX are supported there.",
+                hint=_INSTEAD_OF_ALL if is_collected else "COUNT, SUM, AVG, MIN and MAX are supported there.",
                 position=self.clauses.at(self.node),
+                queries=asked_of_each(self.node) if is_collected else (),
             )
         if call.distinct and call.function in ("sum", "avg"):
             raise UnsupportedQuery(

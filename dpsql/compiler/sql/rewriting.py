@@ -320,6 +320,49 @@ def _first_name(select: exp.Select) -> str | None:
     return from_.this.alias_or_name if from_ is not None else None
 
 
+def asked_of_each(select: exp.Select) -> tuple[str, ...]:
+    """The query in which BOOL_OR or COUNT asks of each value what a condition asks of all values put together."""
+    named = ((item.alias, item.this) for item in select.expressions if isinstance(item, exp.Alias))
+    found = ((name, call) for name, call in named if _collects(call))
+    return tuple(
+        query for name, call in found for asked in _asked(select.root(), name) for query in _each(call, name, asked)
+    )
+
+
+def _collects(node: exp.Expr) -> bool:
+    called = node.name if isinstance(node, exp.Anonymous) else node.key
+    return called.lower().replace("_", "") in ("stringagg", "arrayagg", "groupconcat")
+
+
+def _asked(tree: exp.Expr, name: str) -> Iterator[exp.Expr]:
+    """The conditions on a column of all values: what its text is like, and its elements; and their number."""
+    for column in tree.find_all(exp.Column):
+        whole = column.find_ancestor(exp.Like, exp.EQ, exp.Anonymous) if column.name == name else None
+        of_elements = isinstance(whole, exp.EQ) and isinstance(whole.expression, exp.Any)
+        is_sized = isinstance(whole, exp.Anonymous) and whole.name.lower() == "cardinality"
+        if whole is not None and (of_elements or is_sized or isinstance(whole, exp.Like)):
+            yield whole
+
+
+def _each(call: exp.Expr, name: str, asked: exp.Expr) -> tuple[str, ...]:
+    value = call.find(exp.Column)
+    if value is None:
+        return ()
+
+    def change(copy: exp.Expr) -> None:
+        condition = asked.copy()
+        for part in list(condition.find_all(exp.Column)):
+            if part.name == name:
+                place = part.find_ancestor(exp.Any) or part
+                place.replace(value.copy())
+        of_each = "COUNT({})" if isinstance(asked, exp.Anonymous) else "BOOL_OR({})"
+        inside = print_sql(value if isinstance(asked, exp.Anonymous) else condition)
+        next(part for part in copy.root().walk() if part == asked).replace(exp.column(name))
+        copy.replace(exp.Var(this=of_each.format(inside)))
+
+    return changed(call, change)
+
+
 def unordered(node: exp.Select) -> tuple[str, ...]:
     """The query without ORDER BY, LIMIT and OFFSET of a SELECT."""
 
