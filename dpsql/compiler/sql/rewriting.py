@@ -76,13 +76,14 @@ def changed(node: exp.Expr, change: Callable[[exp.Expr], None]) -> tuple[str, ..
 
 def joined_by_and(node: exp.Expr) -> tuple[str, ...]:
     """The whole query with AND in the place of every &&."""
-    if not is_small(node.root()):
-        return ()
-    text = print_sql(node.root())
+    return tuple(map(_with_and, changed(node, lambda _: None)))
+
+
+def _with_and(text: str) -> str:
     for token in reversed(tokens_of(text)):
         if token.token_type == TokenType.DAMP:
             text = f"{text[: token.start]}AND{text[token.end + 1 :]}"
-    return (text,)
+    return text
 
 
 def counted(node: exp.Select) -> tuple[str, ...]:
