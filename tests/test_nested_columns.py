@@ -22,6 +22,7 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.gateway.session import Session
+from dpsql.sqltypes import SqlType
 from tests.conftest import silent_engine
 from tests.engines import Host
 from tests.postgres import Connection, Server
@@ -259,6 +260,35 @@ def test_as_in_postgresql(
             found, known = rows(session, sql), expected(truth, sql)
             assert sorted(map(repr, found)) == sorted(map(repr, known)), sql
         assert [sql for sql in counted if not 0 < expected(truth, sql)[0][0] < 35] == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind", "values"),
+    [
+        ("data::jsonb @> {}", SqlType.JSONB, ('{"t": "x"}', "[]", None)),
+        ("{} <@ data::jsonb", SqlType.JSONB, ('{"t": "x"}',)),
+        ("data::jsonb ? {}", SqlType.TEXT, ("t", None)),
+        ("data::jsonb ?| {}", SqlType.ARRAY, (["n", "x.y"],)),
+        ("codes @> {}", SqlType.ARRAY, (["I10"], [], [None])),
+        ("codes && {}", SqlType.ARRAY, (["J1", "J2"],)),
+        ("day > ANY ({})", SqlType.ARRAY, ([9, 30],)),
+        ("COALESCE(data, {}) ->> 't' = 'x'", SqlType.JSON, ('{"t": "x"}',)),
+    ],
+)
+def test_placeholders(
+    hosts: Mapping[str, Host],
+    truth: Connection,
+    tmp_path: Path,
+    condition: str,
+    kind: SqlType,
+    values: tuple[object, ...],
+) -> None:
+    with opened(hosts["duckdb"], tmp_path, KINDS, VISITS) as session:
+        (statement,) = session.parse(f"SELECT COUNT(*) FROM visits WHERE {condition.format('$1')}")
+        assert session.describe(statement).parameters == (kind,)
+        for value in values:
+            sql = f"SELECT COUNT(*) FROM visits WHERE {condition.format('%s')}"
+            assert list(session.execute(statement, (value,)).rows) == truth.execute(sql.encode(), (value,)).fetchall()
 
 
 def test_no_value_raises_an_error(hosts: Mapping[str, Host], tmp_path: Path) -> None:

@@ -293,10 +293,8 @@ class PostProcessing(DuckDB):
 
 def _containing(wanted: Expr) -> str:
     """Whether JSON j0 contains a constant, by jsonb's rules: members of objects, elements of arrays in any order."""
-    if not isinstance(wanted, Literal):
+    if not isinstance(wanted, Literal) or not isinstance(wanted.value, str):
         raise TypeError("what JSON must contain is a constant")
-    if not isinstance(wanted.value, str):
-        return "CAST(NULL AS BOOLEAN)"
     part = json.loads(wanted.value, parse_int=Decimal, parse_float=Decimal)
     found = _contains("j0", part, 1)
     if not isinstance(part, dict | list):

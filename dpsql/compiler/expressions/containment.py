@@ -131,7 +131,11 @@ def _json_contains(lowering: Lowering, node: exp.Binary, part: exp.Expr, whole: 
             hint="Write data @> '{\"key\": \"value\"}', or compare data ->> 'key'.",
             position=lowering.at(node),
         )
-    return Call("json_contains", (value, wanted), SqlType.BOOLEAN)
+    return (
+        Literal(None, SqlType.BOOLEAN)
+        if wanted.value is None
+        else Call("json_contains", (value, wanted), SqlType.BOOLEAN)
+    )
 
 
 def _has_key(lowering: Lowering, node: exp.Binary) -> Expr:
