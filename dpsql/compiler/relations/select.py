@@ -555,7 +555,9 @@ def _inner_and_outer(term: Expr, rows: Relation) -> tuple[Expr, Expr] | None:
 def _aggregate_of(window: Window) -> AggregateCall | None:
     """The aggregate that a window function computes of each whole partition; None for other windows."""
     function = "count" if window.function == "count_rows" else window.function
-    if window.order or window.frame is not None or function not in FUNCTIONS:
+    frame = window.frame
+    is_whole = not window.order if frame is None else frame.start is None and frame.end is None
+    if not is_whole or function not in FUNCTIONS:
         return None
     argument, other = (*window.arguments, None, None)[:2]
     return AggregateCall(function, argument, False, None, window.type, other=other)
