@@ -92,6 +92,8 @@ def _integers_as_text(values: Sequence[int]) -> ColumnBytes:
 
 
 def _doubles_as_text(values: Sequence[float]) -> ColumnBytes:
+    if round(values[0], _MOST_DECIMALS) != values[0]:  # no need to look at the others
+        return _long_doubles_as_text(values)
     numbers = np.asarray(values, dtype=np.float64)
     decimals = np.zeros(len(numbers), dtype=np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -102,9 +104,19 @@ def _doubles_as_text(values: Sequence[float]) -> ColumnBytes:
                 break
             decimals[inexact] = scale + 1
     if inexact.any() or not (np.abs(units) < _TURN).all():
-        return _strings(list(map(textformat.double, values)))
+        return _long_doubles_as_text(values)
     # Two numbers of at most 15 digits are different floats, so these digits are the shortest.
     return _digits(np.abs(units).astype(np.uint64), np.signbit(numbers), decimals)
+
+
+def _long_doubles_as_text(values: Sequence[float]) -> ColumnBytes:
+    shown = "".join([f"{value!r}\n" for value in values])
+    if "e" in shown or "n" in shown or max(values) >= _TURN or min(values) <= -_TURN:
+        return _strings(list(map(textformat.double, values)))
+    # What is left is printed by Python as by PostgreSQL, but for the fraction of whole numbers.
+    lines = shown.replace(".0\n", "\n").encode()
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
+    return ColumnBytes(lines.replace(b"\n", b""), np.diff(ends, prepend=-1) - 1)
 
 
 def _digits(units: NDArray[np.uint64], negative: NDArray[np.bool_], decimals: NDArray[np.int64]) -> ColumnBytes:
