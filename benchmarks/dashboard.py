@@ -3,19 +3,23 @@
     python -m benchmarks.dashboard [--patients 50000]
     python -m benchmarks.dashboard --stored 10000
 
-Three users ask about the demo's patients, each question at the demo's default price. The explorer asks for an overview,
+Users ask about the demo's patients, each question at the demo's default price. The explorer asks for an overview,
 then for filters and drill-downs of it, then for coarser groups and totals; and for all of them once more the next day.
-The dashboard has four charts, drawn as Superset asks for them; its filters are set to a sex, to ages, and to both, and
-all of it is looked at again the next day. The counter asks for an overview, then for 200 counts of ages drawn by lot.
+The dashboard has four charts; its filters are set to a sex, to ages, and to both, and all of it is looked at again the
+next day. "superset" is a dashboard over patients and visits, in Superset's own SQL (superset.sql), on two days. The
+counter asks for an overview, then for 200 counts of ages drawn by lot. "subsets" and "ranges" are Turbo's workloads of
+200 counts, drawn with equal chances (0) or by a Zipf law (1), over public data (turbo.py).
 "a budget" is how many such questions the demo's budget pays. The error is the median of |count - truth| / truth over
-all counts of 1,000 patients or more: in answers that were derived, and in all. "in messages" sends the four charts
-of a setting as one message, and the explorer's questions of a day by fours.
+all counts of 1,000 units or more: in answers that were derived, and in all. "inside" is the share of these counts whose
+truth lies within what was announced. "in messages" sends the four charts of a setting as one message, and the
+explorer's questions of a day by fours.
 
 `--stored` measures instead what that many stored releases add to the processor time of a derived answer: the median of
 the differences between a user who has them and one who has one release, of 200 pairs of questions.
 """
 
 import argparse
+import functools
 import itertools
 import random
 import statistics
@@ -27,6 +31,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from benchmarks import turbo
 from benchmarks.queries import make_engine
 from dpsql.backends import DuckDBBackend
 from dpsql.gateway.engine import Engine
@@ -86,22 +91,38 @@ def counted() -> Iterator[Question]:
         yield ("sex",), "COUNT(*)", f"{EVERYBODY} AND age BETWEEN {low} AND {high}"
 
 
-SEQUENCES = {
-    "explorer": (*explored(), *explored()),
-    "dashboard": (*charted(), *charted()),
-    "counter": tuple(counted()),
-}
-
-
 def asked_as(keys: tuple[str, ...], values: str, rows: str) -> str:
     """A question in SQL."""
     by = f" GROUP BY {', '.join(keys)}" if keys else ""
     return f"SELECT {', '.join([*keys, values])} {rows}{by}"
 
 
+def charts() -> list[str]:
+    """The statements of Superset."""
+    text = Path(__file__).with_name("superset.sql").read_text()
+    return [each.strip() for each in text.split("\n\n", 1)[1].split(";")][:-1]
+
+
+OF_CLINIC = {
+    "explorer": [asked_as(*question) for question in explored()] * 2,
+    "dashboard": [asked_as(*question) for question in charted()] * 2,
+    "superset": charts() * 2,
+    "counter": [asked_as(*question) for question in counted()],
+}
+OF_DEPARTURES = {
+    f"{make.__name__} {exponent}": list(make(exponent, 200))
+    for make, exponent in itertools.product((turbo.subsets, turbo.ranges), (0, 1))
+}
+
+
 def counts(rows: list[tuple[Any, ...]], keys: int) -> dict[tuple[str, ...], int]:
     """The first value of each row by its keys."""
-    return {tuple(str(key).removesuffix(".0") for key in row[:keys]): row[keys] for row in rows}
+    return {tuple(_spelled(key) for key in row[:keys]): row[keys] for row in rows}
+
+
+def _spelled(key: object) -> str:
+    """A key as text: of a number without a fraction, and of the first moment of a day, that is left out."""
+    return str(key).removesuffix("+00:00").removesuffix(" 00:00:00").removesuffix(".0")
 
 
 def made_session(engine: Engine, user: str, *settings: str) -> Session:
@@ -113,36 +134,46 @@ def made_session(engine: Engine, user: str, *settings: str) -> Session:
     return session
 
 
-def measure(engine: Engine, backend: DuckDBBackend, name: str, reuse: str, ratio: str, together: int = 1) -> str:
-    """A row of the table: one user's sequence, some questions in one message."""
-    user = f"{name}, {reuse}, {ratio} x" if together == 1 else f"{name}, in messages"
-    session = made_session(engine, user, f"dpsql.reuse = {reuse}", f"dpsql.max_error_ratio = {ratio}")
+def truth_of(backend: DuckDBBackend, sql: str, keys: int) -> dict[tuple[str, ...], int]:
+    """The exact counts."""
     cursor = backend._database.cursor()
     cursor.execute(backend._use)
-    free = sums = 0
+    cursor.execute("CREATE OR REPLACE TEMP MACRO to_date(day, format) AS CAST(day AS DATE)")
+    return counts(cursor.execute(sql.replace("FLOOR(age /", "FLOOR(age //")).fetchall(), keys)
+
+
+def measure(
+    world: tuple[Engine, DuckDBBackend], name: str, asked_for: list[str], reuse: str, ratio: str, together: int = 1
+) -> str:
+    """A row of the table: one user's sequence, some questions in one message."""
+    engine, backend = world
+    user = f"{name}, {reuse}, {ratio} x" if together == 1 else f"{name}, in messages"
+    session = made_session(engine, user, f"dpsql.reuse = {reuse}", f"dpsql.max_error_ratio = {ratio}")
+    exact = functools.cache(functools.partial(truth_of, backend))
+    free = sums = inside = 0
     errors: list[tuple[float, bool]] = []
-    asked_for = SEQUENCES[name]
-    messages = [asked_for[at : at + together] for at in range(0, len(asked_for), together)]
-    texts = ("; ".join(asked_as(*question) for question in message) for message in messages)
-    statements = (statement for text in texts for statement in session.parse(text))
-    for question, statement in zip(asked_for, statements, strict=True):
-        sql, keys = statement.sql, len(question[0])
+    texts = ("; ".join(asked_for[at : at + together]) for at in range(0, len(asked_for), together))
+    for statement in (statement for text in texts for statement in session.parse(text)):
         answer = session.execute(statement).answer
         if answer is None or answer.charge is None:
-            raise RuntimeError("every question is about patients")
-        truth = counts(cursor.execute(sql.replace("FLOOR(age /", "FLOOR(age //")).fetchall(), keys)
+            raise RuntimeError("every question is about protected rows")
+        keys = next(place for place, column in enumerate(answer.columns) if column.error is not None)
+        error = answer.columns[keys].error
         told = counts(list(answer.rows.rows), keys)
         is_derived = bool(answer.derived_from)
         free, sums = free + answer.charge.free, sums + is_derived
-        large = {group: exact for group, exact in truth.items() if exact >= LARGE}
-        errors += [(abs(told[group] - exact) / exact, is_derived) for group, exact in large.items()]
+        for group, count in exact(statement.sql, keys).items():
+            if count >= LARGE and group in told and error is not None:
+                errors.append((abs(told[group] - count) / count, is_derived))
+                inside += abs(told[group] - count) <= (error.plus_minus_95 or 0)
     spent = engine.ledger.budget(user, engine.policy).spent.rho
     derived = [error for error, is_derived in errors if is_derived]
     shown = f"{100 * statistics.median(derived):8.2f} %" if derived else f"{'-':>10}"
     every = 100 * statistics.median(error for error, _ in errors)
-    asked = len(SEQUENCES[name])
-    fits = float(BUDGET / spent) * asked
-    return f"{user:24} {asked:6} {free:6} {sums:8} {float(spent):8.3f} {fits:9,.0f} {shown} {every:6.2f} %"
+    fits = float(BUDGET / spent) * len(asked_for)
+    share = 100 * inside / len(errors)
+    counted = f"{len(asked_for):6} {free:6} {sums:8} {float(spent):8.3f} {fits:9,.0f}"
+    return f"{user:24} {counted} {shown} {every:6.2f} % {share:6.1f} %"
 
 
 def stored(engine: Engine, count: int) -> str:
@@ -186,13 +217,16 @@ def main() -> None:
         if arguments.stored:
             print(stored(engine, arguments.stored))
             return
-        print("who, reuse                asked   free  derived      rho  a budget      error   of all")
-        for name, (reuse, ratio) in itertools.product(SEQUENCES, MODES):
-            print(measure(engine, backend, name, reuse, ratio), flush=True)
+        print("who, reuse                asked   free  derived      rho  a budget      error   of all   inside")
+        worlds = ((engine, backend), OF_CLINIC), (turbo.make_engine(Path(temporary)), OF_DEPARTURES)
+        for world, sequences in worlds:
+            for (name, asked_for), (reuse, ratio) in itertools.product(sequences.items(), MODES):
+                print(measure(world, name, asked_for, reuse, ratio), flush=True)
         for name in ("explorer", "dashboard"):
-            print(measure(engine, backend, name, "derived", "1", 4), flush=True)
-        engine.close()
-        engine.ledger.close()
+            print(measure((engine, backend), name, OF_CLINIC[name], "derived", "1", 4), flush=True)
+        for (each, _), _ in worlds:
+            each.close()
+            each.ledger.close()
 
 
 if __name__ == "__main__":

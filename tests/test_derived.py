@@ -1,5 +1,6 @@
 """Answers from answers: cells that the user has, added up, are those of the other question; nobody else has them."""
 
+import json
 import random
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,7 +19,7 @@ from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable,
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.reading import ReleaseReader
-from dpsql.gateway.release import stored_release
+from dpsql.gateway.release import PostProcessor, stored_release
 from dpsql.gateway.session import Session
 from dpsql.ledger import HandedRelease, NotHeld, Reading, ReleaseRequest
 from dpsql.policy import Policy, load_policy
@@ -450,6 +451,45 @@ def test_each_release_of_a_user_is_looked_at_once(
     run(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'F'")
     plan_of(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'M'")
     assert seen == [1, 2, 3]
+
+
+def test_of_many_releases_few_are_read(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other rows none is read; of the same rows the newest 300, once, and few of them are looked at."""
+    engine = make_engine(clinic_policy)
+    ana = Session(engine, "ana")
+    by_sex = run(ana, "SELECT sex, COUNT(*) FROM patients GROUP BY sex").answer
+    assert by_sex is not None
+    family = by_sex.query.releases[0].key.partition(".")[0]
+    little = Event(Mechanism.GAUSSIAN, Sensitivity(1, 1, 1, 1), Fraction(10_000))
+    payload = json.dumps(json.loads(engine.ledger.cells("ana", 1)) | {"noise": [little.to_json()]}).encode()
+    asked = [ReleaseRequest(f"{family if place % 2 else 'other'}.{place}", (little,)) for place in range(700)]
+    charge = engine.ledger.charge("ana", engine.policy, asked, sql="", reading=Reading(60.0, lambda: None))
+    for granted in charge.releases:
+        engine.ledger.store(granted.release_id, payload)
+    handed = engine.ledger.handed("ana", engine.policy)
+    newest = [each.release for each in handed if each.key.startswith(f"{family}.")][-300:]
+    read, counted = list[int](), list[object]()
+    cells, most_terms = engine.ledger.cells, PostProcessor.most_terms
+
+    def reads(user: str, release: int) -> bytes:
+        read.append(release)
+        return cells(user, release)
+
+    def counts(*asked: object) -> object:
+        counted.append(asked)
+        return most_terms(*asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine.ledger, "cells", reads)
+    monkeypatch.setattr(PostProcessor, "most_terms", counts)
+    run(ana, "SET dpsql.max_error_ratio = 100")
+    assert derived_from(run(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'F'"))
+    assert len(handed) == 701 and set(read) == set(newest)
+    assert len(read) <= 301 and len(counted) == 1
+    read.clear()
+    assert derived_from(run(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'M'"))
+    assert len(read) <= 1
 
 
 def test_the_search_of_explain_can_be_stopped(

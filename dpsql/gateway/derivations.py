@@ -21,14 +21,30 @@ from math import ceil, sqrt
 
 from dpsql.backends.backend import Cancellation
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
-from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, may_answer, wider
+from dpsql.compiler.derivation.derivation import (
+    Derivation,
+    derivation,
+    errors,
+    may_answer,
+    wider,
+    with_merged_groups,
+)
 from dpsql.compiler.ir.nodes import Expr
-from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, OtherRelease, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, MergedGroups, OtherRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, LimitExceeded
 from dpsql.gateway.caches import LruCache
 from dpsql.gateway.histories import ToldRelease, with_histories
-from dpsql.gateway.means import Mean, MeanPart
+from dpsql.gateway.means import ROUNDING, Mean, MeanPart
+from dpsql.gateway.merged_groups import (
+    Ints,
+    SumsOfGroups,
+    fits,
+    groups_of,
+    least_squares,
+    merged_places,
+    sums_of_groups,
+)
 from dpsql.gateway.prices import request
 from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, stored_release
 from dpsql.ledger import HandedRelease, Ledger, NotHeld
@@ -51,6 +67,12 @@ _MOST_COMBINED = 8
 """Releases that are combined for one that is asked."""
 _MOST_BESIDE = 6
 """Those of them beside which one is bought: fewer, so that what was enough is still found when others have come."""
+_MOST_ESTIMATED = 2000
+"""Groups of a release that is estimated from others of the same groups, which bounds the time that it takes."""
+_MOST_MERGED = 100
+"""Merged groups of these others, and the others: the most exact ones."""
+_SOME_OTHERS = (10, 30, _MOST_MERGED)
+"""How many of them are used: the first number that is enough."""
 _LEAST_PART = Fraction(1, 20)
 """The least part of a price that is paid for what is missing: little more exactness is bought often otherwise."""
 _STEPS = 1000
@@ -107,12 +129,14 @@ class ReleaseSearch:
         user: The user.
         catalog: The relations that the user may name.
         cancellation: Stops it.
+        estimates: Whether cells are estimated from several releases of the same groups.
         ahead: The releases that are bought together, which count as the user's, by their keys.
     """
 
     user: str
     catalog: Catalog
     cancellation: Cancellation
+    estimates: bool = True
     ahead: Mapping[str, PlannedSource] = field(default_factory=dict)
 
 
@@ -140,6 +164,7 @@ class Derivations:
         handed: By user, the releases that the ledger is known to have given to the user.
         stored: The stored releases with their descriptions, by number.
         terms: The most cells that are added up for one cell, and the number of groups that result.
+        groups: The places of a release's groups among those of another one that merges some of them.
     """
 
     ledger: Ledger
@@ -147,6 +172,7 @@ class Derivations:
     handed: LruCache[_Handed] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
     stored: LruCache[_Candidate] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
     terms: LruCache[tuple[tuple[int, ...], int]] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
+    groups: LruCache[Ints] = field(default_factory=lambda: LruCache(_MOST_KNOWN // 10))
 
     def derived(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery | None:
         """Rewrite a query over releases that the user has, and over bought ones where the error requires it.
@@ -161,6 +187,9 @@ class Derivations:
         enough = query.max_error_ratio**2
         if not enough:
             return None
+        # Errors of several estimates depend on each other.
+        alone = not query.combines_cells and not query.sums
+        search = replace(search, estimates=search.estimates and alone)
         held = self.held(search, query.releases)
         means = {
             place: self._mean(search, planned, enough)
@@ -175,10 +204,10 @@ class Derivations:
         means |= bought
         means |= _with_noise_of_their_own(query, means, min(enough, Fraction(1)))
         derived = _over(query, _derived(query, means), price)
-        alone = {place: mean.bought or mean for place, mean in means.items() if mean is not None}
-        if derived is None or all(alone[place] is means[place] for place in alone):
+        own = {place: mean.bought or mean for place, mean in means.items() if mean is not None}
+        if derived is None or all(own[place] is means[place] for place in own):
             return derived
-        return replace(derived, fresh=query.announcing(tuple(_sharing(query, _derived(query, alone)))))
+        return replace(derived, fresh=query.announcing(tuple(_sharing(query, _derived(query, own)))))
 
     def consistent(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery:
         """Return the query with the user's newest releases that its cells must be consistent with."""
@@ -193,7 +222,7 @@ class Derivations:
         found = with_histories(query, told_of, search.catalog, search.cancellation)
         return replace(found, unread=len(unread - {source.key for source in query.sources}))
 
-    def held(self, search: ReleaseSearch, releases: Sequence[PlannedRelease]) -> tuple[bool, ...]:
+    def held(self, search: ReleaseSearch, releases: Sequence[PlannedRelease | HeldRelease]) -> tuple[bool, ...]:
         """Tell which releases the user has, or will have with those that are bought ahead."""
         held = self.ledger.held(search.user, search.catalog.policy, [request(planned) for planned in releases])
         return tuple(has or each.key in search.ahead for has, each in zip(held, releases, strict=True))
@@ -229,6 +258,10 @@ class Derivations:
             if alone.worst <= enough:
                 return alone
             rest.append(each)
+        estimated = self._estimated(search, rest, candidates, enough)
+        if estimated is not None:
+            known = {source.key for source in estimated.sources}
+            rest = [estimated, *(each for each in rest if each.release.key not in known)]
         grown: Mean | None = None
         while rest and (grown is None or (grown.worst > enough and len(grown.parts) < _MOST_COMBINED)):
             more = [Mean((*(() if grown is None else grown.parts), each)) for each in rest]
@@ -237,7 +270,72 @@ class Derivations:
                 break
             grown = more[best]
             del rest[best]
-        return None if grown is None else replace(grown, leaves_out=len(grown.parts) < len(candidates))
+        return None if grown is None else replace(grown, leaves_out=len(grown.sources) < len(candidates))
+
+    # What several releases of the same groups tell
+
+    def _estimated(
+        self, search: ReleaseSearch, parts: Sequence[MeanPart], candidates: Sequence[_Candidate], enough: Fraction
+    ) -> MeanPart | None:
+        """The part that lacks least, estimated from as many releases of its groups as are needed; None without any."""
+        few = [part for part in parts if part.groups[0] <= _MOST_ESTIMATED]
+        base = min(few, key=lambda part: Mean((part,)).lacks(Fraction(0)), default=None)
+        if base is None or not search.estimates:
+            return None
+        same = (each for each in candidates if fits(base.description, each.stored.description))
+        others = [each for each in same if each.release.key != base.release.key][:_MOST_MERGED]
+        if not any(each.stored.description.merges_groups for each in others):
+            return None
+        held = self.held(search, [each.release for each in others])
+        try:
+            told = _few([self._merged(search, base, each) for each, has in zip(others, held, strict=True) if has])
+            sums = self._sums(search, base)
+        except (NotHeld, InvalidParameter, LimitExceeded):
+            return None  # it is derived without the others
+        made = None
+        for most in _SOME_OTHERS:
+            if told and (made is None or (Mean((made,)).worst > enough and len(made.merged) < len(told))):
+                made = _estimated_from(base, sums, told[:most])
+        return made
+
+    def _merged(self, search: ReleaseSearch, base: MeanPart, other: _Candidate) -> tuple[MergedGroups, Ints]:
+        """Another release of the groups of a part, and their places there.
+
+        Raises:
+            NotHeld: One of them is not stored.
+        """
+        pair = search.user, base.release.key, other.release.key
+        told, known = other.stored.description, self.groups.get(pair)
+        if known is None:
+            mine = self._cells(search, base.release.key, base.number)
+            known = groups_of(base.description, mine, told, self._cells(search, other.release.key, other.number))
+            self.groups.put(pair, known)
+        return MergedGroups(other.release, told, other.stored.noises), known
+
+    def _sums(self, search: ReleaseSearch, base: MeanPart) -> SumsOfGroups:
+        """Which groups of a part are added up.
+
+        Raises:
+            NotHeld: The release is not stored.
+            InvalidParameter: As `PostProcessor.members`.
+            LimitExceeded: As `PostProcessor.members`.
+            QueryCanceled: As `PostProcessor.members`.
+        """
+        cells = self._cells(search, base.release.key, base.number)
+        rows = self.post.members(base.found, cells, search.cancellation)
+        return sums_of_groups(rows, cells, len(base.found.places))
+
+    def _cells(self, search: ReleaseSearch, key: str, number: int | None) -> ReleasedCells:
+        """The cells of a release that the user has; the groups of one that is bought ahead.
+
+        Raises:
+            NotHeld: The release is not stored.
+        """
+        if number is None:
+            return search.ahead[key].listed
+        return ReleasedCells.from_bytes(self.ledger.cells(search.user, number))
+
+    # Which releases the user has
 
     def _sources(
         self, search: ReleaseSearch, planned: PlannedRelease, candidates: Sequence[_Candidate]
@@ -248,6 +346,8 @@ class Derivations:
         texts: dict[Expr, str] = {}
         for each in candidates:
             told = each.stored.description
+            if told.merges_groups:
+                continue  # most sums are not made of its groups alone
             if told not in derivations:
                 search.cancellation.check()
                 looks = len(derivations) < _MOST_LOOKED_AT
@@ -305,9 +405,7 @@ class Derivations:
         counted = user, told, found.terms  # for each user: the time that it takes must not reveal the queries of others
         known = self.terms.get(counted)
         if known is None:
-            stored = None if number is None else ReleasedCells.from_bytes(self.ledger.cells(user, number))
-            cells = stored or search.ahead[key].listed
-            known = self.post.most_terms(found, cells, search.cancellation)
+            known = self.post.most_terms(found, self._cells(search, key, number), search.cancellation)
             self.terms.put(counted, known)
         return known
 
@@ -363,7 +461,7 @@ class Derivations:
         if query.max_error_ratio < 1:
             return dict.fromkeys(lacking), None  # a bought release is as exact as a full one, which is not enough here
         short = {place: mean.only(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
-        for offer in _offers(query, short) if len(short) == len(lacking) else ():
+        for offer in _offers(query, short, estimates=search.estimates) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
             for place, mean in short.items():
                 made = self._with(search, mean, query.releases[place], offer.releases[place])
@@ -378,8 +476,12 @@ class Derivations:
         if planned.described is None or offered.described is None:
             return None
         told, asked = offered.described.description, planned.described.description
+        if any(source.key == offered.key for source in mean.sources):
+            return None
+        if told.merges_groups:
+            return self._with_merged(search, mean, offered, told)
         found = derivation(told, planned, search.catalog)
-        if found is None or any(source.release.key == offered.key for source in mean.parts):
+        if found is None:
             return None
         terms, groups = (1,) * len(planned.primitives), (mean.parts[0].groups[1],) * 2
         if (told.keys, told.terms) != (asked.keys, asked.terms):
@@ -399,6 +501,46 @@ class Derivations:
             return None
         return replace(mean, parts=(*mean.parts, MeanPart(offered, told, noises, found, terms, groups, pairs)))
 
+    def _with_merged(
+        self, search: ReleaseSearch, mean: Mean, offered: PlannedRelease, told: ReleaseDescription
+    ) -> Mean | None:
+        """A mean of which a part is estimated from a bought release, too; None if it has the groups of none."""
+        base = next((part for part in mean.parts if fits(part.description, told)), None)
+        if base is None or base.groups[0] > _MOST_ESTIMATED:
+            return None
+        try:
+            sums = self._sums(search, base)
+        except (NotHeld, InvalidParameter, LimitExceeded):
+            return None
+        noises = tuple(added(primitive.noise) for primitive in offered.primitives)
+        others = _few(((MergedGroups(offered, told, noises), sums.merged), *base.merged))
+        if not others or others[0][0].source is not offered:
+            return None  # it merges too many groups
+        made = _estimated_from(base, sums, others)
+        return replace(mean, parts=tuple(made if part is base else part for part in mean.parts))
+
+
+def _few(others: Sequence[tuple[MergedGroups, Ints]]) -> list[tuple[MergedGroups, Ints]]:
+    """Releases of the groups of another one, in their order, without those that merge too many groups."""
+    found, left = [], _MOST_MERGED
+    for each in others:
+        merged = len(merged_places(each[1]))
+        if merged <= left:
+            found.append(each)
+            left -= merged
+    return found
+
+
+def _estimated_from(base: MeanPart, sums: SumsOfGroups, others: Sequence[tuple[MergedGroups, Ints]]) -> MeanPart:
+    """A part whose cells are estimated from other releases of its groups, too."""
+    pairs = []
+    for place, summed, (mine, anew) in zip(base.found.places, sums.sums, base.errors, strict=True):
+        if place is not None:
+            least = least_squares(base.description, base.noises, place, others).variance(summed)
+            mine = replace(mine, noise=Fraction(least) + ROUNDING)
+        pairs.append((mine, anew))
+    return replace(base, errors=tuple(pairs), merged=tuple(others))
+
 
 def _with_noise_of_their_own(
     query: CompiledQuery, means: Mapping[int, Mean | None], enough: Fraction, lacking: Collection[int] = ()
@@ -416,7 +558,7 @@ def _with_noise_of_their_own(
             if mean is None:
                 continue
             others = {key for other in places if other != place for key in _keys_of(query, found, other)}
-            own = mean.only(part for part in mean.parts if part.release.key not in others)
+            own = mean.only(part for part in mean.parts if others.isdisjoint(source.key for source in part.sources))
             if own.parts and (place in lacking or own.worst <= enough):
                 found[place] = own
     return found
@@ -425,10 +567,10 @@ def _with_noise_of_their_own(
 def _keys_of(query: CompiledQuery, means: Mapping[int, Mean | None], place: int) -> tuple[str, ...]:
     """The keys of the releases that are the sources of one."""
     mean = means.get(place)
-    return (query.releases[place].key,) if mean is None else tuple(part.release.key for part in mean.parts)
+    return (query.releases[place].key,) if mean is None else tuple(source.key for source in mean.sources)
 
 
-def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[CompiledQuery]:
+def _offers(query: CompiledQuery, short: Mapping[int, Mean], *, estimates: bool) -> Iterator[CompiledQuery]:
     """Plans of cheaper releases to combine with the user's own; those with more groups at the same price come first."""
     if not short or query.planned is None or query.price is None:
         return
@@ -440,6 +582,9 @@ def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[Compile
         (mean,) = short.values()
         whole = (source for source in mean.parts if max(source.terms) == 1)
         wide = next((made for source in whole if (made := wider(source.description, asked)) is not None), None)
+        if wide is None and estimates:
+            sums = (with_merged_groups(source.description, asked) for source in mean.parts)
+            wide = next((made for made in sums if made is not None), None)
     limit = query.price.epsilon
     enough = limit * Fraction(sqrt(part))
     epsilon = decimal(enough, _PRICES)
@@ -487,7 +632,7 @@ def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[Pla
 
 def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price | None) -> CompiledQuery | None:
     """The query over derived releases; None if nothing is derived, or if a source is itself a release of the query."""
-    sources = {made.source.key for each in releases for made in each.derived}
+    sources = {source.key for each in releases for made in each.derived for source in made.sources}
     if not sources or any(not each.derived and each.key in sources for each in releases):
         return None
     return query.over(tuple(_sharing(query, releases)), price)

@@ -226,7 +226,7 @@ class Engine:
     ) -> CompiledQuery | None:
         """The query over the user's releases and bought ones; None if it needs full releases."""
         catalog = self._catalog(self.role(user))
-        search = ReleaseSearch(user, catalog, cancellation)
+        search = ReleaseSearch(user, catalog, cancellation, estimates=not consistent)
         derived = self._derivations.derived(search, query)
         if derived is not None and not self.may_read(user, derived):
             derived = None
@@ -252,19 +252,21 @@ class Engine:
                 made = read(user, query, charge.releases, cancellation, number)
         return answer_of(made, charge)
 
-    def planner(self, user: str, cancellation: Cancellation) -> WorkloadPlanner:
+    def planner(self, user: str, cancellation: Cancellation, *, consistent: bool = False) -> WorkloadPlanner:
         """What plans the queries of a user together."""
         return WorkloadPlanner(
             self._derivations,
-            ReleaseSearch(user, self._catalog(self.role(user)), cancellation),
+            ReleaseSearch(user, self._catalog(self.role(user)), cancellation, estimates=not consistent),
             self.ledger.budgets(user, self.policy).own.limit,
             partial(self.may_read, user),
             lambda read: self._reader.listed(user, read, cancellation),
         )
 
-    def workload(self, user: str, queries: Sequence[CompiledQuery], cancellation: Cancellation) -> Workload:
+    def workload(
+        self, user: str, queries: Sequence[CompiledQuery], cancellation: Cancellation, *, consistent: bool
+    ) -> Workload:
         """Plan queries together, or one after another if that is not cheaper; no private row is read."""
-        return self.planner(user, cancellation).plan(queries)
+        return self.planner(user, cancellation, consistent=consistent).plan(queries)
 
     def buy(self, user: str, workload: Workload, cancellation: Cancellation) -> Charge | None:
         """Charge the releases of queries that are planned together, read and store them.

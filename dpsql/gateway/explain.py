@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
-from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.gateway.answers import Explanation
 from dpsql.gateway.notices import bounding_notice, contribution_text, cost_text, free_text, number_of, paid_text
 from dpsql.gateway.prices import Cost, Quotation
@@ -286,13 +286,18 @@ def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -
 def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
     lines: list[str] = []
     for each in planned.derived:
-        told = "the purchased release" if isinstance(each.source, PlannedRelease) else f"release {each.source.number}"
-        lines += _wrapped(f"  derived from {told} (r0):", each.sql)
+        first, *others = map(_name, each.sources)
+        also = f", estimated also from {', '.join(others)}" if others else ""
+        lines += _wrapped(f"  derived from {first} (r0{also}):", each.sql)
     if planned.derived:
         return [*lines, *(line for each in planned.bought for line in _release_sql_lines(query, each))]
     for made in planned.inputs:
         lines += _wrapped(f"  computed first, {_sources(query, made)}: {made.table}", made.sql)
     return lines + _wrapped("  engine SQL:", planned.sql)
+
+
+def _name(source: PlannedRelease | HeldRelease) -> str:
+    return "the purchased release" if isinstance(source, PlannedRelease) else f"release {source.number}"
 
 
 def _sources(query: CompiledQuery, made: PlannedInput) -> str:

@@ -10,19 +10,20 @@ Reference: Hay et al., Boosting the Accuracy of Differentially Private Histogram
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf, log, sqrt
 
 from dpsql.compiler.aggregates.base import ColumnError
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import CellError, Derivation
-from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, MergedGroups, PlannedRelease
+from dpsql.gateway.merged_groups import Ints
 from dpsql.privacy.mechanisms import AddedNoise, DiscreteGaussian, combined
 
 _MISSED = 0.05
 """The share of 95 % intervals that may miss the truth."""
-_ROUNDING = Fraction(1, 4)
+ROUNDING = Fraction(1, 4)
 """The greatest squared error of rounding a mean to an integer."""
 
 
@@ -39,6 +40,8 @@ class MeanPart:
         groups: The numbers of its groups and of those of the other release.
         errors: The error of each cell: derived, and in a full release.
         number: Its number in the ledger; None if it is not bought yet.
+        merged: Other releases of the same groups, from which its cells are estimated before they are added up, and the
+            places of its groups there.
     """
 
     release: HeldRelease | PlannedRelease
@@ -49,12 +52,27 @@ class MeanPart:
     groups: tuple[int, int]
     errors: tuple[tuple[CellError, CellError], ...]
     number: int | None = None
+    merged: tuple[tuple[MergedGroups, Ints], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def sources(self) -> tuple[HeldRelease | PlannedRelease, ...]:
+        """The releases whose noise is in its cells."""
+        return (self.release, *(each.source for each, _ in self.merged))
+
+    def laws(self, cell: int) -> tuple[AddedNoise, ...]:
+        """The noises that are added up for a cell."""
+        place = self.found.places[cell]
+        if place is None:
+            return ()
+        told = ((each, each.place(self.description.cells[place])) for each, _ in self.merged)
+        return (self.noises[place], *(each.noises[other] for each, other in told if other is not None))
 
     def derived(self, width: int) -> DerivedCells:
         """How the cells of a release with this number of keys are computed from its cells."""
         variances = tuple(mine.noise for mine, _ in self.errors)
         found = self.found
-        return DerivedCells(self.release, found.cells, found.domain, width, found.places, self.terms, variances)
+        told = self.description, self.noises, tuple(each for each, _ in self.merged)
+        return DerivedCells(self.release, found.cells, found.domain, width, found.places, self.terms, variances, *told)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,11 @@ class Mean:
 
     parts: tuple[MeanPart, ...]
     leaves_out: bool = False
+
+    @property
+    def sources(self) -> tuple[HeldRelease | PlannedRelease, ...]:
+        """The releases whose noise is in it."""
+        return tuple(source for part in self.parts for source in part.sources)
 
     @property
     def bought(self) -> "Mean | None":
@@ -85,7 +108,7 @@ class Mean:
         """The error of each cell, and its error in a full release."""
         found = []
         for pairs in zip(*(part.errors for part in self.parts), strict=True):
-            noise = 1 / sum(1 / mine.noise for mine, _ in pairs) + (_ROUNDING if len(pairs) > 1 else 0)
+            noise = 1 / sum(1 / mine.noise for mine, _ in pairs) + (ROUNDING if len(pairs) > 1 else 0)
             anew = min((anew for _, anew in pairs), key=lambda each: each.whole)
             found.append((CellError(noise, max(mine.bias for mine, _ in pairs)), anew))
         return tuple(found)
@@ -109,7 +132,7 @@ class Mean:
 
         One release counts as rounded like a mean: several may be worth it although two are not.
         """
-        rounding = Fraction(0) if len(self.parts) > 1 else _ROUNDING
+        rounding = Fraction(0) if len(self.parts) > 1 else ROUNDING
         ratios = ((mine.whole + rounding) / anew.whole for mine, anew in self.errors)
         return sum((max(ratio - enough, Fraction(0)) for ratio in ratios), Fraction(0))
 
@@ -118,7 +141,7 @@ class Mean:
         """For each cell, the part of its price that buys a release so that the mean is as exact as a full release."""
         parts = []
         for mine, anew in self.errors:
-            room = anew.whole - mine.bias - _ROUNDING
+            room = anew.whole - mine.bias - ROUNDING
             part = anew.noise * (1 / room - 1 / mine.noise) if room > 0 else Fraction(1)
             parts.append(min(max(part, Fraction(0)), Fraction(1)))
         return tuple(parts)
@@ -127,8 +150,7 @@ class Mean:
         """The release computed from the parts, with the noise of their mean."""
         primitives = []
         for place, (each, (mine, _)) in enumerate(zip(planned.primitives, self.errors, strict=True)):
-            told = ((part.noises, part.found.places[place]) for part in self.parts)
-            noises = [found[cell] for found, cell in told if cell is not None]
+            noises = [noise for part in self.parts for noise in part.laws(place)]
             primitives.append(replace(each, noise=combined(noises, mine.noise)))
         derived = tuple(part.derived(planned.keys) for part in self.parts)
         return replace(planned, primitives=tuple(primitives), derived=derived, leaves_out=self.leaves_out)
@@ -148,6 +170,8 @@ def always_valid(query: CompiledQuery, error: ColumnError) -> float | None:
     planned = query.releases[error.release]
     if len(planned.derived) < 2 or planned.leaves_out or query.histories or error.stderr is None:
         return None
+    if any(each.merged for each in planned.derived):
+        return None  # estimates weigh each cell of a release by itself
     cell = error.estimate.cells[0]
     if not isinstance(planned.primitives[cell].noise, DiscreteGaussian):
         return None

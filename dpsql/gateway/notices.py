@@ -278,7 +278,9 @@ def _caveats(query: CompiledQuery) -> list[str]:
         "totals are separate releases: they can differ from the sums of their parts, whose bounds can keep other rows"
     )
     times = query.combines
-    chosen = f"asked {times} times: intervals are too narrow if this query was chosen because of earlier answers"
+    estimated = any(made.merged for planned in query.releases for made in planned.derived)
+    means = f"estimated from {times} releases" if estimated else f"asked {times} times"
+    chosen = f"{means}: intervals are too narrow if this query was chosen because of earlier answers"
     told = (bool(rows), query.adds_up_listed, query.sums_differ, times > 1)
     texts = [text for text, is_told in zip((copied, listed, apart, chosen), told, strict=True) if is_told]
     return [*_made_rows(query), *texts]

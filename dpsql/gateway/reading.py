@@ -33,6 +33,7 @@ from dpsql.gateway.caches import LruCache
 from dpsql.gateway.consistency import made_consistent
 from dpsql.gateway.dropped import dropped_shares
 from dpsql.gateway.histories import made_of_histories
+from dpsql.gateway.merged_groups import estimates
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release, weighed
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.ledger import BoundDrop, GrantedRelease, Ledger
@@ -222,7 +223,10 @@ class ReleaseReader:
         domain, listed = planned.derived[0].domain, None
         if domain is not None:
             listed = self._public(user, (domain,), cancellation)[domain.sql]
-        parts = [self._post.derive(each, cells[each.source.key], listed, cancellation) for each in planned.derived]
+        parts = [
+            self._post.derive(each, cells[each.source.key], listed, cancellation, estimates(each, cells))
+            for each in planned.derived
+        ]
         return weighed(parts, [each.variances for each in planned.derived])
 
     def pass_on(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> ReleasedRows:

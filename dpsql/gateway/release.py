@@ -426,8 +426,26 @@ class PostProcessor:
             *terms, groups = cursor.execute(derivation.terms).fetchall()[0]
         return tuple(terms), groups
 
+    def members(
+        self, derivation: Derivation, cells: ReleasedCells, cancellation: Cancellation
+    ) -> list[tuple[Any, ...]]:
+        """Where the cells of a release are added up for those of another one, as `Derivation.members` has it.
+
+        Raises:
+            InvalidParameter: As `most_terms`.
+            LimitExceeded: As `most_terms`.
+            QueryCanceled: As `most_terms`.
+        """
+        with self._running(_released_tables([cells]), cancellation) as cursor:
+            return cursor.execute(derivation.members).fetchall()
+
     def derive(
-        self, derived: DerivedCells, cells: ReleasedCells, listed: PublicRows | None, cancellation: Cancellation
+        self,
+        derived: DerivedCells,
+        cells: ReleasedCells,
+        listed: PublicRows | None,
+        cancellation: Cancellation,
+        estimates: Mapping[int, NDArray[np.float64]] | None = None,
     ) -> ReleasedCells:
         """Make the cells of a release of those of another one.
 
@@ -436,6 +454,7 @@ class PostProcessor:
             cells: Those of the other release.
             listed: The groups that are listed; None where there are no groups.
             cancellation: Stops it.
+            estimates: More exact estimates of some of its cells, by their places; their sums are rounded.
 
         Raises:
             InvalidParameter: As `most_terms`.
@@ -443,6 +462,7 @@ class PostProcessor:
             QueryCanceled: As `most_terms`.
         """
         tables = _released_tables([cells]) | ({} if listed is None else {"q0": listed.table()})
+        tables["r0"] = tables["r0"] | {f"p{place}": cell for place, cell in (estimates or {}).items()}
         with self._running(tables, cancellation) as cursor:
             rows = cursor.execute(derived.sql).fetchall()
         columns = list(zip(*rows, strict=True)) or [()] * (derived.width + len(derived.terms))

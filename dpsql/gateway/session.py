@@ -64,9 +64,10 @@ from dpsql.gateway.prepared_statements import PreparedQuery, PreparedStatements,
 from dpsql.gateway.prices import Quotation
 from dpsql.gateway.query_run import Description, Notice, QueryParameters, QueryRequest, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back, whole_quanta
-from dpsql.gateway.settings import Reuse, Settings
+from dpsql.gateway.settings import CONSISTENT, Reuse, Settings
 from dpsql.gateway.target import Pursuit
 from dpsql.gateway.transactions import Transactions
+from dpsql.gateway.workloads import Workload
 from dpsql.sqltypes import SqlType
 
 
@@ -460,7 +461,7 @@ class Session:
     def _explain_workload(self, statement: WorkloadStatement) -> Result:
         with self._stoppable() as cancellation:
             compiled = [self._request(query, QueryParameters()).compile_shown() for query in statement.queries]
-            workload = self._engine.workload(self._user, compiled, cancellation) if self._plans_together else None
+            workload = self._workload(compiled, cancellation) if self._plans_together else None
         queries = compiled if workload is None else workload.queries
         joint = self._quote(queries)
         if statement.json:
@@ -497,12 +498,16 @@ class Session:
                 compiled.append(self._request(query, QueryParameters()).compile_shown())
         if len(compiled) < 2:
             return ()
-        workload = self._engine.workload(self._user, compiled, cancellation)
+        workload = self._workload(compiled, cancellation)
         if not workload.saves or not self._quote(workload.queries).fits:
             return ()
         if self._engine.buy(self._user, workload, cancellation) is None:
             return ()
         return (Notice(workload_notice(workload)),) if self._settings.is_on("dpsql.notices") else ()
+
+    def _workload(self, queries: Sequence[CompiledQuery], cancellation: Cancellation) -> Workload:
+        consistent = self._settings.is_on(CONSISTENT)
+        return self._engine.workload(self._user, queries, cancellation, consistent=consistent)
 
     @contextmanager
     def _stoppable(self) -> Iterator[Cancellation]:

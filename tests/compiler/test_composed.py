@@ -6,7 +6,7 @@ refuses.
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from tests.compiler.test_accepted import assert_same, is_same
 from tests.examples import LONG
@@ -117,31 +118,12 @@ def oracle(
         yield connection
 
 
-def test_composed(wide_engine: Engine, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
-    random_, session = random.Random(SEED), Session(wide_engine, "ana")
-    compared = 0
-    for _ in range(ROUNDS):
-        sql = drawn(random_)
-        truth = answer(oracle, sql)
-        if truth is None or KNOWN.search(sql):
-            continue
-        (statement,) = session.parse(sql)
-        try:
-            result = session.execute(statement)
-        except Error:
-            continue
-        compared += 1
-        found, (column,) = [value for (value,) in result.rows], result.columns or ()
-        assert (column.type.oid, is_alike(found, truth[0])) == (truth[1], True), f"{sql}: {found} is not {truth}"
-    # The test has power: two thirds of what is drawn are answered by both.
-    assert compared > 0.65 * ROUNDS
-
-
-def test_composed_of_protected_rows(wide_engine: Engine, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
-    random_, session = random.Random(SEED), Session(wide_engine, "ana")
-    compared = 0
-    for _ in range(ROUNDS // 5):
-        sql = drawn_protected(random_)
+def compared(
+    engine: Engine, oracle: psycopg.Connection[tuple[Any, ...]], queries: Iterable[str]
+) -> Iterator[tuple[str, Result, tuple[list[tuple[Any, ...]], list[int]]]]:
+    """Yield each query that both answer, the answer, and PostgreSQL's rows with the OIDs of their types."""
+    session = Session(engine, "ana")
+    for sql in queries:
         truth = rows(oracle, sql)
         if truth is None or KNOWN.search(sql):
             continue
@@ -150,11 +132,31 @@ def test_composed_of_protected_rows(wide_engine: Engine, oracle: psycopg.Connect
             result = session.execute(statement)
         except Error:
             continue
-        compared += 1
         assert [column.type.oid for column in result.columns or ()] == truth[1], sql
+        yield sql, result, truth
+
+
+def test_composed(wide_engine: Engine, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
+    random_ = random.Random(SEED)
+    count = 0
+    for sql, result, (truth, _) in compared(wide_engine, oracle, (drawn(random_) for _ in range(ROUNDS))):
+        count += 1
+        found, theirs = [value for (value,) in result.rows], [value for (value,) in truth]
+        assert is_alike(found, theirs), f"{sql}: {found} is not {theirs}"
+    # The test has power: two thirds of what is drawn are answered by both.
+    assert count > 0.65 * ROUNDS
+
+
+def test_composed_of_protected_rows(wide_engine: Engine, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
+    random_ = random.Random(SEED)
+    count = 0
+    for sql, result, (truth, _) in compared(
+        wide_engine, oracle, (drawn_protected(random_) for _ in range(ROUNDS // 5))
+    ):
+        count += 1
         # Sums are of values on a grid.
-        assert_same(list(result.rows), truth[0], 3e-3 if "SUM(" in sql else 1e-9, ordered=False)
-    assert compared > 0.55 * ROUNDS // 5
+        assert_same(list(result.rows), truth, 3e-3 if "SUM(" in sql else 1e-9, ordered=False)
+    assert count > 0.55 * ROUNDS // 5
 
 
 def rows(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
@@ -165,12 +167,6 @@ def rows(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> tuple[list[tu
             return found, [column.type_code for column in cursor.description or ()]
     except psycopg.Error:
         return None
-
-
-def answer(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> tuple[list[object], int] | None:
-    """PostgreSQL's values and the OID of their type; None where there are none."""
-    found = rows(oracle, sql)
-    return None if found is None else ([value for (value,) in found[0]], found[1][0])
 
 
 def is_alike(mine: object, theirs: object) -> bool:

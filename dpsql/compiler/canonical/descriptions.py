@@ -13,13 +13,14 @@ import hashlib
 import json
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import date, datetime
 from enum import Enum
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any
 
-from dpsql.compiler.ir.conditions import conjuncts
-from dpsql.compiler.ir.nodes import Expr, Field, Filter, Join, Relation, Release
+from dpsql.compiler.ir.conditions import FALSE, TRUE, compared, conjuncts, constants
+from dpsql.compiler.ir.nodes import Case, Column, Expr, Field, Filter, Join, Literal, Relation, Release, Scan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.ir.walk import fields_in, free_fields, is_plain
 from dpsql.policy import PolicyColumn, Table
@@ -32,11 +33,20 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class DescribedKey:
-    """A group key: its digest, its type, and the numbers of the fields that it is a function of."""
+    """A group key.
+
+    Attributes:
+        text: Its digest.
+        type: Its type.
+        fields: The numbers of the fields that it is a function of.
+        merged: The digests of a condition and of another key, if this key is NULL where the condition is true, and
+            equals the other key elsewhere; else None.
+    """
 
     text: str
     type: SqlType
     fields: tuple[int, ...]
+    merged: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,12 +87,17 @@ class ReleaseDescription:
         """What its cells add up."""
         return frozenset(cell.text for cell in self.cells)
 
+    @cached_property
+    def merges_groups(self) -> bool:
+        """Whether one of its groups is made of several."""
+        return any(key.merged is not None for key in self.keys)
+
     def to_json(self) -> dict[str, Any]:
         """The form in which it is stored."""
         return {
             "family": self.family,
             "terms": sorted(self.terms),
-            "keys": [[key.text, key.type.value, list(key.fields)] for key in self.keys],
+            "keys": [[key.text, key.type.value, list(key.fields), *(key.merged or ())] for key in self.keys],
             "cells": [[cell.text, sorted(cell.terms)] for cell in self.cells],
             "bounds": [self.rows, self.per_group, self.one_group],
             "bias": None if self.bias is None else str(self.bias),
@@ -96,7 +111,10 @@ class ReleaseDescription:
         return cls(
             stored["family"],
             frozenset(stored["terms"]),
-            tuple(DescribedKey(text, SqlType(kind), tuple(used)) for text, kind, used in stored["keys"]),
+            tuple(
+                DescribedKey(text, SqlType(kind), tuple(used), (merged[0], merged[1]) if merged else None)
+                for text, kind, used, *merged in stored["keys"]
+            ),
             tuple(DescribedCell(text, frozenset(terms)) for text, terms in stored["cells"]),
             rows,
             per_group,
@@ -152,7 +170,7 @@ class DescribedRelease:
         return ReleaseDescription(
             _digest(told),
             frozenset(map(self.text, self.terms)),
-            tuple(DescribedKey(self.text(key), key.type, self._used(key)) for key in self.keys),
+            tuple(DescribedKey(self.text(key), key.type, self._used(key), self._merged(key)) for key in self.keys),
             tuple(map(self._cell, self.primitives)),
             None if bounds.one_row else _rows_in_all(bounds),
             bounds.rows_per_group,
@@ -164,6 +182,20 @@ class DescribedRelease:
         if not is_plain(key):
             return (_UNKNOWN,)
         return tuple(sorted(self.numbers[each] for each in fields_in(key)))
+
+    def _merged(self, key: Expr) -> tuple[str, str] | None:
+        """The condition under which a key is NULL, and what it is elsewhere; None for other keys.
+
+        The rows of the merged group must all have listed values. So the condition must keep them within their domains.
+        """
+        found = merged_key(key)
+        if found is None or is_merged(found[0]) not in self.keys or not is_plain(key):
+            return None
+        condition, elsewhere = found
+        terms = (*self.terms, *conjuncts(condition))
+        if not all(keeps_within_domain(field, self.relations, terms) for field in fields_in(elsewhere)):
+            return None
+        return self.text(is_merged(condition)), self.text(elsewhere)
 
     def _cell(self, primitive: Primitive) -> DescribedCell:
         """A cell. Its cap on a unit's rows is a bound and is left out; counts of units differ from counts of rows."""
@@ -196,6 +228,64 @@ def described(
     parts, terms = _taken_apart(release.aggregate.input)
     ordered = tuple(sorted(parts, key=lambda part: json.dumps(_spelled(part, {}))))
     return DescribedRelease(release, ordered, terms, tuple(primitives), contribution, facts, bias)
+
+
+def is_merged(condition: Expr) -> Case:
+    """The key that tells the merged group, where a condition is true, from all others."""
+    return Case(((condition, TRUE),), FALSE, SqlType.BOOLEAN)
+
+
+def merging(condition: Expr, key: Expr) -> Case:
+    """A key that is NULL where a condition is true, so that groups are merged there."""
+    return Case(((condition, Literal(None, key.type)),), key, key.type)
+
+
+def merged_key(key: Expr) -> tuple[Expr, Expr] | None:
+    """The condition and the key of `merging`; None for other keys."""
+    if not isinstance(key, Case) or len(key.branches) != 1:
+        return None
+    ((condition, _),) = key.branches
+    return (condition, key.default) if key == merging(condition, key.default) else None
+
+
+def keeps_within_domain(field: Field, relations: Sequence[Relation], terms: Sequence[Expr]) -> bool:
+    """True where terms let each row have a value of the field's domain; NULL is none."""
+    for relation in relations:
+        if isinstance(relation, Scan) and field in relation.fields:
+            return True  # the rows of a public table are the domain
+        if isinstance(relation, UnitScan) and field in relation.column_fields:
+            return _is_kept_within(field, relation.columns[relation.column_fields.index(field)], terms)
+    return False
+
+
+def _is_kept_within(field: Field, column: PolicyColumn, terms: Sequence[Expr]) -> bool:
+    """True where terms let a field have no value outside its column's domain."""
+    if column.values is not None:
+        lists = (found[1] for found in map(constants, terms) if found is not None and found[0] == Column(field))
+        return any(all(item.value in column.values for item in items) for items in lists)
+    if not (column.type.is_integer or column.type is SqlType.DATE):
+        return False
+    low, high = _place(column.lower), _place(column.upper)
+    if low is None or high is None:
+        return False
+    ends = [
+        (found[0], _place(found[2][0])) for found in map(compared, terms) if found is not None and found[1] == field
+    ]
+    known = [(function, place) for function, place in ends if place is not None]
+    from_below = any(function in ("eq", "ge", "gt") and place >= low for function, place in known)
+    return from_below and any(
+        (function in ("eq", "le") and place <= high) or (function == "lt" and place <= high + 1)
+        for function, place in known
+    )
+
+
+def _place(value: object) -> Fraction | None:
+    """A whole number, or a day's place among days."""
+    if isinstance(value, datetime | bool):
+        return None
+    if isinstance(value, date):
+        return Fraction(value.toordinal())
+    return Fraction(value) if isinstance(value, int | Fraction) else None
 
 
 def filters(primitive: Primitive) -> tuple[Expr, ...]:

@@ -16,24 +16,31 @@ Reference: Hay et al., Boosting the Accuracy of Differentially Private Histogram
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from fractions import Fraction
 from typing import TypeVar
 
 from dpsql.compiler.aggregates.release_leaf import from_text
-from dpsql.compiler.canonical.descriptions import DescribedKey, DescribedRelease, ReleaseDescription, filters, without
+from dpsql.compiler.canonical.descriptions import (
+    DescribedKey,
+    DescribedRelease,
+    ReleaseDescription,
+    filters,
+    is_merged,
+    keeps_within_domain,
+    merging,
+    without,
+)
 from dpsql.compiler.derivation.key_values import KeyValues, decisive
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
-from dpsql.compiler.ir.conditions import TRUE, all_of, compared, constants, is_null
-from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, Scan, UnitScan
+from dpsql.compiler.ir.conditions import TRUE, all_of, is_null
+from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, UnitScan
 from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
 from dpsql.compiler.ir.walk import is_plain, operands, substitute
 from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.dependencies import in_one_group
-from dpsql.policy import PolicyColumn
 from dpsql.privacy.mechanisms import AddedNoise, added, variance
 from dpsql.sqltypes import SqlType
 
@@ -51,6 +58,7 @@ class Derivation:
         domain: The groups that are listed, as table q0; None where there are no groups.
         terms: One row: for each cell, the most cells that are added up in a group.
         cells: The rows: keys as text, then the cells.
+        members: For each group of the other release: its keys, where it is added up for each cell, and for which keys.
         spares: True where bounds may drop fewer rows in a fresh release: a filter keeps some of a unit's rows only.
     """
 
@@ -58,6 +66,7 @@ class Derivation:
     domain: PublicRead | None
     terms: str
     cells: str
+    members: str
     spares: bool
 
 
@@ -93,7 +102,8 @@ def derivation(
         domain = public_read(want.query.tree.enumeration.relation, "q0", catalog)
     text = _Sums(fields, keys, all_of(*terms), conditions, places, catalog)
     tested = (*rest, *_tested(have, asked.primitives, places, asked))
-    return Derivation(places, domain, text.terms(), text.cells(asked.keys), _spares(have, asked, tested, catalog))
+    spares = _spares(have, asked, tested, catalog)
+    return Derivation(places, domain, text.terms(), text.cells(asked.keys), text.members(), spares)
 
 
 def _tested(
@@ -136,6 +146,31 @@ def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
     if not told or keys is None:
         return None
     return _by(asked, keys, told)
+
+
+def with_merged_groups(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
+    """The release by the keys of another one, in which the groups of each sum that is asked are merged.
+
+    The groups of no sum are left as they are. They cost nothing more, and make later sums more exact.
+
+    Guarantee: as `wider`: each row is in one group.
+    Assumes: as `wider`.
+    Reference: docs/mechanisms.md, "Sums of many groups".
+
+    Returns:
+        The release; None if the keys of the other one do not tell those that are asked, or its cells are others.
+    """
+    told = frozenset(term for term in asked.terms if asked.text(term) not in have.terms)
+    known = {asked.text(part): part for whole in (*asked.keys, *asked.terms) for part in _parts(whole)}
+    mine = {asked.text(key) for key in asked.keys}
+    keys: tuple[Expr, ...] | None = _all(known.get(key.text) for key in have.keys)
+    if not told or keys is None or not mine <= {key.text for key in have.keys}:
+        return None
+    if not frozenset(asked.description.cells) <= frozenset(have.cells):
+        return None
+    condition = all_of(*(term for term in asked.terms if term in told))
+    written = (key if asked.text(key) in mine else merging(condition, key) for key in keys)
+    return _by(asked, (*written, is_merged(condition)), told)
 
 
 def _by(asked: DescribedRelease, keys: tuple[Expr, ...], dropped: Container[Expr]) -> Release:
@@ -305,46 +340,13 @@ def lists_every_row(
 def _is_within(field: Field, asked: DescribedRelease, catalog: Catalog) -> bool:
     """True where each row has a value of a field's domain, or NULL where that is one of them."""
     for relation in asked.relations:
-        if isinstance(relation, Scan) and field in relation.fields:
-            return True  # the rows of a public table are the domain
         if isinstance(relation, UnitScan) and field in relation.column_fields:
             column = relation.columns[relation.column_fields.index(field)]
             lists_null = column.nullable or catalog.is_not_null(relation.table, column.name)
             is_listed = column.type is SqlType.BOOLEAN and column.values is None
             if lists_null and (is_listed or is_null(Column(field)) in asked.terms):
                 return True
-            return _is_kept_within(field, column, asked.terms)
-    return False
-
-
-def _is_kept_within(field: Field, column: PolicyColumn, terms: Sequence[Expr]) -> bool:
-    """True where terms let a field have no value outside its column's domain."""
-    if column.values is not None:
-        lists = (found[1] for found in map(constants, terms) if found is not None and found[0] == Column(field))
-        return any(all(item.value in column.values for item in items) for items in lists)
-    if not (column.type.is_integer or column.type is SqlType.DATE):
-        return False
-    low, high = _place(column.lower), _place(column.upper)
-    if low is None or high is None:
-        return False
-    ends = [
-        (found[0], _place(found[2][0])) for found in map(compared, terms) if found is not None and found[1] == field
-    ]
-    known = [(function, place) for function, place in ends if place is not None]
-    from_below = any(function in ("eq", "ge", "gt") and place >= low for function, place in known)
-    return from_below and any(
-        (function in ("eq", "le") and place <= high) or (function == "lt" and place <= high + 1)
-        for function, place in known
-    )
-
-
-def _place(value: object) -> Fraction | None:
-    """A whole number, or a day's place among days."""
-    if isinstance(value, datetime | bool):
-        return None
-    if isinstance(value, date):
-        return Fraction(value.toordinal())
-    return Fraction(value) if isinstance(value, int | Fraction) else None
+    return keeps_within_domain(field, asked.relations, asked.terms)
 
 
 @dataclass(frozen=True)
@@ -395,6 +397,13 @@ class _Sums:
             f"SELECT {names}, {sums} FROM q0 LEFT JOIN (SELECT * FROM ({self._rows()}) WHERE w) ON {same} "
             f"GROUP BY {names} ORDER BY {order}"
         )
+
+    def members(self) -> str:
+        """One row a group of r0: its keys, whether it is added up, for which cells, and the keys of its sum."""
+        keys = [f"k{place}" for place, _ in enumerate(self.fields)]
+        used = [f"coalesce(w AND f{place}, false)" for place, _ in enumerate(self.places)]
+        groups = [f"CAST(g{place} AS VARCHAR)" for place, _ in enumerate(self.keys)]
+        return f"SELECT {', '.join([*keys, 'coalesce(w, false)', *used, *groups])} FROM ({self._rows()})"
 
     def _sum(self, cell: int, place: int) -> str:
         return f"greatest(least(coalesce(sum(p{cell}) FILTER (WHERE f{place}), 0), {MAX_CELL}), -{MAX_CELL})"

@@ -43,7 +43,7 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.walk import expressions, nodes, windows_in
 from dpsql.compiler.plan.advice import advise
 from dpsql.compiler.plan.bounded_releases import BoundedRelease, BoundedReleases, public_read
-from dpsql.compiler.plan.pricing import Calibrated, PlannedPrimitive, calibrate
+from dpsql.compiler.plan.pricing import Calibrated, PlannedPrimitive, Pricing, calibrate
 from dpsql.compiler.plan.profiled_bounds import PreparedForm, read_form
 from dpsql.compiler.plan.query_plan import (
     MAX_RESULT_ROWS,
@@ -80,6 +80,7 @@ def priced(
     price: Price,
     catalog: Catalog,
     settings: QuerySettings,
+    wide_share: Fraction,
     parts: Sequence[Fraction] = (),
 ) -> tuple[PlannedRelease, ...]:
     """Return all releases with their shares of one price, inner ones as much as outer ones, in their order.
@@ -89,12 +90,13 @@ def priced(
         price: The price.
         catalog: Policy, schema and role.
         settings: What is asked for.
+        wide_share: As `calibrate` takes it.
         parts: As `calibrate` takes them.
 
     Raises:
         PolicyViolation: Private keys have no δ to be selected with.
     """
-    adjacency, wide_share = catalog.policy.dataset.adjacency, catalog.role.query.wide_share
+    adjacency = catalog.policy.dataset.adjacency
     plain = [each.unpriced for each in bounded]
     either = [d.copied.unpriced if isinstance(d.copied, PreparedForm) else d.unpriced for d in bounded]
     drawn = calibrate(plain, price, settings, adjacency, wide_share, parts)
@@ -184,6 +186,7 @@ def plan(
     settings: QuerySettings,
     parts: Sequence[Fraction] = (),
     like: BoundedRelease | None = None,
+    wide_share: Fraction | None = None,
 ) -> CompiledQuery:
     """Plan a lowered query.
 
@@ -195,6 +198,7 @@ def plan(
         settings: Price, mechanism and narrower bounds.
         parts: Which parts of their shares primitives get, as `calibrate` takes them.
         like: The release whose bounds its one release has; None for a query with bounds of its own.
+        wide_share: The part of its price for cells that tell what bounds drop; None for that of the role.
 
     Raises:
         PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
@@ -208,7 +212,8 @@ def plan(
     for release in formed.values():
         bounded.bound(release)
     price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if bounded.releases else None
-    releases = priced(bounded.releases, price, catalog, settings, parts) if price is not None else ()
+    share = catalog.role.query.wide_share if wide_share is None else wide_share
+    releases = priced(bounded.releases, price, catalog, settings, share, parts) if price is not None else ()
     wide = tuple(sorted(bounded.wide_totals, key=lambda each: (each.release, each.cell)))
     public, system = _read_above(found, catalog)
     others = {cut: text_leaf(cut.fields, read.table) for cut, read in (public | system).items()}
@@ -227,8 +232,14 @@ def plan(
     numbered = fields.count
 
     def planned(epsilon: Fraction, alone: OtherRelease | None, parts: Sequence[Fraction]) -> CompiledQuery:
-        asked, mine = (lowered, like) if alone is None else (_alone(alone.release), bounded.releases[alone.like])
-        other = plan(sql, asked, catalog, Fields(numbered), replace(settings, epsilon=epsilon), parts, mine)
+        priced_at = replace(settings, epsilon=epsilon)
+        if alone is None or price is None:
+            other = plan(sql, lowered, catalog, Fields(numbered), priced_at, parts, like, wide_share)
+        else:
+            pricing = Pricing(price, settings, catalog.policy.dataset.adjacency, share)
+            own = pricing.wide_share_of([each.unpriced for each in bounded.releases], alone.like)
+            mine = bounded.releases[alone.like]
+            other = plan(sql, _alone(alone.release), catalog, Fields(numbered), priced_at, parts, mine, own)
         verify(other, catalog)
         return other
 

@@ -130,17 +130,12 @@ class Pricing:
         """Give every primitive its share, in order."""
         needs = [(release, self._selects(release)) for release in releases]
         noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
-        weights: list[Fraction] = []
-        apart: list[bool] = []
         deltas: list[Fraction] = []
         for release, selects in needs:
-            weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
-            apart += [release.is_wide or primitive.sampled for primitive in release.primitives]
-            apart += [release.is_wide] * selects
             deltas += [noise_delta] * len(release.primitives) + [Fraction(1)] * selects
             if release.selects and not selects:
                 deltas[-1] = Fraction(1)
-        shares = self._proportions(weights, apart) if weights else ()
+        shares = tuple(share for each in self._shares(releases) for share, _ in each)
         if self.parts:
             shares = tuple(share * part for share, part in zip(shares, self.parts, strict=True))
         parts = split(self.price, shares, deltas) if shares else ()
@@ -150,6 +145,24 @@ class Pricing:
             calibrated.append(self._calibrated(release, parts[:count]))
             parts = parts[count:]
         return tuple(calibrated)
+
+    def wide_share_of(self, releases: Sequence[UnpricedRelease], place: int) -> Fraction:
+        """The part of one release's price that is for cells that tell what bounds drop; all of it for a wide total."""
+        shares = self._shares(releases)[place]
+        apart = sum((share for share, is_apart in shares if is_apart), ZERO)
+        return apart / sum(share for share, _ in shares) if apart else ZERO
+
+    def _shares(self, releases: Sequence[UnpricedRelease]) -> list[list[tuple[Fraction, bool]]]:
+        """The shares of each release's primitives and selection, and whether they tell what bounds drop."""
+        weights: list[Fraction] = []
+        apart: list[list[bool]] = []
+        for release in releases:
+            selects = self._selects(release)
+            weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
+            own = [release.is_wide or primitive.sampled for primitive in release.primitives]
+            apart.append(own + [release.is_wide] * selects)
+        parts = iter(self._proportions(weights, [each for own in apart for each in own]) if weights else ())
+        return [[(next(parts), each) for each in own] for own in apart]
 
     @property
     def _converts(self) -> bool:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.bounding.steps import PrintedQuery
-from dpsql.compiler.canonical.descriptions import DescribedRelease
+from dpsql.compiler.canonical.descriptions import DescribedCell, DescribedRelease, ReleaseDescription
 from dpsql.compiler.dialects.render import CopiedText
 from dpsql.compiler.ir.functions import COLLECTED, JSON_FUNCTIONS
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
@@ -184,6 +184,25 @@ class HeldRelease:
 
 
 @dataclass(frozen=True)
+class MergedGroups:
+    """A release with the groups of another one, some of them merged, which tells cells of that one once more.
+
+    Attributes:
+        source: The release: one that the user has, or one that is bought for this purpose.
+        description: Its description.
+        noises: The noise of its cells.
+    """
+
+    source: "HeldRelease | PlannedRelease"
+    description: ReleaseDescription
+    noises: tuple[AddedNoise, ...]
+
+    def place(self, cell: DescribedCell) -> int | None:
+        """The place of a cell; None if it is none of its cells."""
+        return self.description.cells.index(cell) if cell in self.description.cells else None
+
+
+@dataclass(frozen=True)
 class DerivedCells:
     """Cells computed from those of another release.
 
@@ -195,6 +214,9 @@ class DerivedCells:
         places: For each cell, the place of the source's cell that is summed; None if the source does not have it.
         terms: For each cell, the most cells that are summed.
         variances: For each cell, the largest variance of its noise.
+        description: The source's description.
+        noises: The noise of its cells.
+        merged: Other releases of the same groups. The source's cells are estimated from all of them, then summed.
     """
 
     source: "HeldRelease | PlannedRelease"
@@ -204,6 +226,14 @@ class DerivedCells:
     places: tuple[int | None, ...]
     terms: tuple[int, ...]
     variances: tuple[Fraction, ...]
+    description: ReleaseDescription
+    noises: tuple[AddedNoise, ...]
+    merged: tuple[MergedGroups, ...] = ()
+
+    @property
+    def sources(self) -> "tuple[HeldRelease | PlannedRelease, ...]":
+        """The releases that it is computed from."""
+        return (self.source, *(each.source for each in self.merged))
 
 
 @dataclass(frozen=True)
@@ -255,7 +285,7 @@ class PlannedRelease:
     @property
     def sources(self) -> "tuple[PlannedRelease | HeldRelease, ...]":
         """The releases whose noise is drawn: itself, or those that it is computed from."""
-        return tuple(each.source for each in self.derived) or (self,)
+        return tuple(source for each in self.derived for source in each.sources) or (self,)
 
     @property
     def sql(self) -> str:
@@ -591,7 +621,7 @@ class CompiledQuery:
     def combines(self) -> int:
         """The most releases that are combined in one number."""
         told = (sum(map(len, history.told)) for history in self.histories)
-        return max((1, *(len(planned.derived) for planned in self.releases), *told))
+        return max((1, *(len(planned.sources) for planned in self.releases), *told))
 
     @property
     def ends(self) -> frozenset[int]:
