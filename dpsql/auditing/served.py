@@ -93,16 +93,18 @@ def _in_spark(datasets: Datasets, file: Path, server: str) -> Iterator[Database]
     name = f"{file.parent.name}_{file.stem}".replace("-", "_")
     own = sorted(set(map(datasets.schema_of, datasets.policy.tables)))
     schemas = {schema: f"{name}_{number}" for number, schema in enumerate(own)}
+    made: list[str] = []
 
     def make(session: "Session", catalog: str) -> None:
-        places = {schema: f"{catalog}.{made}" for schema, made in schemas.items()}
+        places = {schema: f"{catalog}.{new}" for schema, new in schemas.items()}
         for place in places.values():
             session.sql(f"CREATE SCHEMA {place}").collect()
+            made.append(place)
         _write(session, datasets, file, places)
 
-    def drop(session: "Session", catalog: str) -> None:
-        for made in schemas.values():
-            session.sql(f"DROP SCHEMA IF EXISTS {catalog}.{made} CASCADE").collect()
+    def drop(session: "Session", _: str) -> None:
+        for place in made:
+            session.sql(f"DROP SCHEMA {place} CASCADE").collect()
 
     try:
         _run(server, make)
