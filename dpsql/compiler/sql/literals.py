@@ -1,5 +1,6 @@
 """literals: constants of the analyst's text, and parameters, as typed values."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -9,11 +10,12 @@ from typing import cast
 from uuid import UUID
 
 from dpsql.compiler.ir import intervals
+from dpsql.compiler.ir.functions import MAX_ELEMENTS
 from dpsql.compiler.ir.nodes import Literal, Value
 from dpsql.errors import DataError, DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
 from dpsql.sqltypes import INTEGER_RANGES, Span, SqlType
 from dpsql.sqltypes.textformat import jsonb_text
-from dpsql.sqltypes.textinput import read, read_json
+from dpsql.sqltypes.textinput import array_elements, read, read_json
 
 MAX_DIGITS = 30
 """Digits a numeric constant may have before and after its point together."""
@@ -213,9 +215,11 @@ def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
         DataError: The text is not of that type.
     """
     text, target = literal.value, literal.type
-    if not isinstance(text, str) or target not in _HELD:
+    if not isinstance(text, str) or (target not in _HELD and target.element is None):
         return literal
     try:
+        if target.element is not None:
+            return replace(literal, value=_array(target.element, text, at))
         if target.is_json:
             written = read_json(target, text)
             return replace(literal, value=jsonb_text(written) if target is SqlType.JSONB else written)
@@ -223,6 +227,20 @@ def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
     except DataError as error:
         error.position = at
         raise
+
+
+def _array(element: SqlType, text: str, at: int | None) -> str:
+    """An array as JSON of its elements' texts, as engines hold arrays."""
+    items = array_elements(text)
+    if element not in _PLAIN or len(items) > MAX_ELEMENTS:
+        raise DatatypeMismatch(
+            f"a constant of type {element.array.value} is only supported after ANY and ALL and in UNNEST",
+            hint=f"Elsewhere it may have {MAX_ELEMENTS:,} texts, whole numbers, booleans, dates or uuids.",
+            position=at,
+        )
+    values = (None if item is None else read(element, item) for item in items)
+    texts = (str(each).lower() if isinstance(each, bool) else each for each in values)
+    return json.dumps([None if each is None else str(each) for each in texts])
 
 
 def _held(value: object, target: SqlType, zone: tzinfo) -> Value:
@@ -249,6 +267,13 @@ def _instant(moment: datetime, zone: tzinfo, at: int | None = None) -> datetime:
         ) from None
 
 
+_PLAIN = frozenset(
+    {
+        *(SqlType.TEXT, SqlType.VARCHAR, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT),
+        *(SqlType.BOOLEAN, SqlType.DATE, SqlType.UUID),
+    }
+)
+"""Types whose values are printed here as in every engine."""
 _HELD = frozenset(
     {
         *(SqlType.BOOLEAN, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT, SqlType.NUMERIC, SqlType.REAL),
