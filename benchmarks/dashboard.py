@@ -11,7 +11,7 @@ counter asks for an overview, then for 200 counts of ages drawn by lot. "subsets
 200 counts, drawn with equal chances (0) or by a Zipf law (1), over public data (turbo.py).
 "a budget" is how many such questions the demo's budget pays. The error is the median of |count - truth| / truth over
 all counts of 1,000 units or more: in answers that were derived, and in all. "inside" is the share of these counts whose
-truth lies within what was announced. "in messages" sends the four charts of a setting as one message, and the
+truth lies within the announced interval. "in messages" sends the four charts of a setting as one message, and the
 explorer's questions of a day by fours.
 
 `--stored` measures instead what that many stored releases add to the processor time of a derived answer: the median of
@@ -25,7 +25,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -34,6 +34,7 @@ from typing import Any
 from benchmarks import turbo
 from benchmarks.queries import make_engine
 from dpsql.backends import DuckDBBackend
+from dpsql.gateway.confidence_intervals import NoisyRows
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder
@@ -115,7 +116,7 @@ OF_DEPARTURES = {
 }
 
 
-def counts(rows: list[tuple[Any, ...]], keys: int) -> dict[tuple[str, ...], int]:
+def counts(rows: Iterable[tuple[Any, ...]], keys: int) -> dict[tuple[str, ...], int]:
     """The first value of each row by its keys."""
     return {tuple(_spelled(key) for key in row[:keys]): row[keys] for row in rows}
 
@@ -157,15 +158,17 @@ def measure(
         answer = session.execute(statement).answer
         if answer is None or answer.charge is None:
             raise RuntimeError("every question is about protected rows")
-        keys = next(place for place, column in enumerate(answer.columns) if column.error is not None)
-        error = answer.columns[keys].error
-        told = counts(list(answer.rows.rows), keys)
+        noisy = NoisyRows.of_answer(answer)
+        keys = next(place for place, column in enumerate(noisy.columns) if column.noisy)
+        told = dict(zip(counts(noisy.rows, keys), zip(noisy.rows, noisy.intervals, strict=True), strict=True))
         is_derived = bool(answer.derived_from)
         free, sums = free + answer.charge.free, sums + is_derived
         for group, count in exact(statement.sql, keys).items():
-            if count >= LARGE and group in told and error is not None:
-                errors.append((abs(told[group] - count) / count, is_derived))
-                inside += abs(told[group] - count) <= (error.plus_minus_95 or 0)
+            if count >= LARGE and group in told:
+                row, intervals = told[group]
+                errors.append((abs(row[keys] - count) / count, is_derived))
+                interval = intervals[keys]
+                inside += interval is not None and interval.low <= count <= interval.high
     spent = engine.ledger.budget(user, engine.policy).spent.rho
     derived = [error for error, is_derived in errors if is_derived]
     shown = f"{100 * statistics.median(derived):8.2f} %" if derived else f"{'-':>10}"

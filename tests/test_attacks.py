@@ -36,16 +36,31 @@ def spent(engine: Engine) -> float:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT DISTINCT COUNT(city) OVER () FROM patients",
-        "SELECT DISTINCT MAX(age) OVER (PARTITION BY sex) FROM patients",
-        "SELECT COUNT(*) FROM (SELECT COUNT(*) OVER () AS n FROM patients) t WHERE n > 499",
+        "SELECT DISTINCT COUNT(city) OVER (ORDER BY age) FROM patients",
+        "SELECT DISTINCT MAX(age) OVER (PARTITION BY sex ORDER BY weight) FROM patients",
+        "SELECT COUNT(*) FROM (SELECT COUNT(*) OVER (ORDER BY age) AS n FROM patients) t WHERE n > 499",
         "SELECT COUNT(*) FROM (SELECT ROW_NUMBER() OVER (ORDER BY age) AS r FROM patients) t WHERE r <= 10",
     ],
 )
-def test_a_window_over_all_rows_is_refused(session: Session, engine: Engine, sql: str) -> None:
+def test_a_window_over_rows_of_all_is_refused(session: Session, engine: Engine, sql: str) -> None:
     with pytest.raises(UnsupportedQuery, match="window"):
         run(session, sql)
     assert spent(engine) == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "releases"),
+    [
+        ("SELECT COUNT(*) FROM (SELECT COUNT(*) OVER () AS n FROM patients) t WHERE n > 499", 2),
+        ("SELECT SUM(w) FROM (SELECT weight - AVG(weight) OVER (PARTITION BY sex) AS w FROM patients) t", 2),
+    ],
+)
+def test_what_all_rows_are_compared_with_is_released(session: Session, engine: Engine, sql: str, releases: int) -> None:
+    """One more patient would change the value of every row, if it had no noise."""
+    answer = run(session, sql).answer
+    assert answer is not None
+    assert len(answer.query.releases) == releases
+    assert spent(engine) > 0
 
 
 def test_the_same_question_twice_in_one_query_has_one_answer_and_one_price(session: Session, engine: Engine) -> None:

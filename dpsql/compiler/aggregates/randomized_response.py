@@ -16,7 +16,7 @@ from typing import ClassVar
 from dpsql.compiler.aggregates.base import ALIKE, NO_LIMITS, ColumnError, Drawn, Estimate, Formula, Primitives
 from dpsql.compiler.aggregates.count import CountEstimate
 from dpsql.compiler.aggregates.registry import estimate_of
-from dpsql.compiler.aggregates.total import ends_inside, fieller
+from dpsql.compiler.aggregates.total import fieller, moved_ends
 from dpsql.compiler.ir.conditions import TRUE, all_of, conjuncts
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
@@ -347,7 +347,7 @@ def _limits_of_share(
     ends = fieller(count, total, f"({widths[output.cell] ** 2!r} + {own})", of_total)
     least, most = (f"({end} - {float(q)!r}) / {float(p - q)!r}" for end in (ends if p > q else reversed(ends)))
     low, high = (
-        f"CASE WHEN {total} > {of_total!r} THEN {text} WHEN {total} > 0 THEN {end} END"
-        for text, end in zip(ends_inside((least, most), *shares, (0, 1)), ("0.0", "1.0"), strict=True)
+        f"CASE WHEN {total} > {of_total!r} THEN greatest(least({text}, 1), 0) WHEN {total} > 0 THEN {end} END"
+        for text, end in zip(moved_ends((least, most), *shares), ("0.0", "1.0"), strict=True)
     )
     return low, high

@@ -143,13 +143,10 @@ class MeanEstimate(Estimate):
             return self._calibrated(found, drawn)
         of_sum, of_count = drawn.widths[self.sum_cell], drawn.widths[self.count_cell]
         least, most = (f"{grid.centre} + {end}" for end in fieller(total, count, repr(of_sum**2), of_count))
+        ends = map(self._inside, moved_ends((least, most), mean, self._inside(mean)))
         low, high = (
             times(f"CASE WHEN {count} > {of_count!r} THEN {end} WHEN {count} > 0 THEN {limit} END", grid.step)
-            for end, limit in zip(
-                ends_inside((least, most), mean, self._inside(mean), (grid.lower, grid.upper)),
-                (grid.lower, grid.upper),
-                strict=True,
-            )
+            for end, limit in zip(ends, (grid.lower, grid.upper), strict=True)
         )
         return Formula(value, (low, high))
 
@@ -170,12 +167,13 @@ class MeanEstimate(Estimate):
         count, of_count = f"CAST(p{self.count_cell} AS DOUBLE)", drawn.widths[self.count_cell]
         most = f"{found.ratio} * {self.grid.upper}" if drawn.calibrates else str(self.grid.upper)
         total, least = (found.raised, found.low) if drawn.calibrates else (found.kept, found.least)
-        raw, limits = f"{total} / {count}", (self.grid.lower, f"{found.ratio} * {self.grid.upper}")
+        raw = f"{total} / {count}"
         shown = f"greatest(least({raw}, {most}), {self.grid.lower})"
-        ends = ends_inside((f"{least} / {count}", f"{found.high} / {count}"), raw, shown, limits)
+        low, high = moved_ends((f"{least} / {count}", f"{found.high} / {count}"), raw, shown)
+        ends = (f"greatest({low}, {self.grid.lower})", high)
         low, high = (
             times(f"CASE WHEN {count} > {of_count!r} THEN {end} WHEN {count} > 0 THEN {limit} END", self.grid.step)
-            for end, limit in zip(ends, limits, strict=True)
+            for end, limit in zip(ends, (str(self.grid.lower), f"{found.ratio} * {self.grid.upper}"), strict=True)
         )
         mean = f"CASE WHEN {count} > 0 THEN {shown} END"
         return Formula(times(mean, self.grid.step), (low, high), found.columns)
@@ -248,22 +246,19 @@ FUNCTIONS = (
 )
 
 
-def ends_inside(
-    ends: tuple[str, str], value: str, inside: str, bounds: tuple[float | str, float | str]
-) -> tuple[str, str]:
+def moved_ends(ends: tuple[str, str], value: str, inside: str) -> tuple[str, str]:
     """Return the ends of the interval of a value that is moved to its bounds: the interval moves with it.
 
-    If it stayed, an interval beyond the bounds would shrink to a point, as if there were no noise. The moved interval
-    still has all that was inside of the bounds. So it holds at least as often.
+    If it stayed, what it has inside of the bounds could be a point, as if there were no noise. The moved interval still
+    has all that was inside of the bounds. So it holds at least as often.
 
     Args:
         ends: The interval of the value, which lies in it.
         value: The value.
         inside: The value within the bounds.
-        bounds: The bounds.
     """
-    (low, high), (lower, upper), moved = ends, bounds, f"({inside} - ({value}))"
-    return f"greatest({low} + least({moved}, 0), {lower})", f"least({high} + greatest({moved}, 0), {upper})"
+    (low, high), moved = ends, f"({inside} - ({value}))"
+    return f"{low} + least({moved}, 0)", f"{high} + greatest({moved}, 0)"
 
 
 def fieller(total: str, count: str, squared: str, of_count: float) -> tuple[str, str]:
