@@ -5,20 +5,26 @@ from decimal import Decimal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 
 from dpsql.catalog.kinds import kind_of
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import Literal
 from dpsql.compiler.sql.literals import Parameters, number, parse_text
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import DataError, Error, InvalidParameter, InvalidText, NumberOutOfRange
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.gateway.settings import Settings
 from dpsql.sqltypes import Span, SqlType
 from dpsql.sqltypes.textformat import without_filling
 from dpsql.sqltypes.textinput import array_elements, read, read_fields
 from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import TEXT
 from tests.test_engine import compiled
+from tests.wire.conftest import RunningServer
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2024, 7, 5, 7, 8, 9, tzinfo=BERLIN)
@@ -235,10 +241,38 @@ def test_zeros_that_storage_adds_are_not_shown(value: str, shown: str) -> None:
     ],
 )
 def test_days_have_names_where_a_moment_is_wanted(kind: SqlType, text: str, value: object) -> None:
-    assert untyped(kind, text).value == value
+    assert {untyped(kind, text).value, typed(kind, text).value, element(kind, text).value} == {value}
+
+
+def test_days_have_names_in_arrays() -> None:
+    assert untyped(SqlType.DATE.array, '{today,NULL,"Tomorrow ",2024-01-05}').value == (
+        '["2024-07-05", null, "2024-07-06", "2024-01-05"]'
+    )
 
 
 @pytest.mark.parametrize(("word", "is_kept"), [("today", False), ("2024-01-05", True), ("epoch", True)])
 def test_a_plan_with_the_name_of_a_day_is_not_kept(wide_engine: Engine, word: str, is_kept: bool) -> None:
     sql = f"SELECT COUNT(*) FROM visits WHERE visited_on < '{word}'"
     assert (compiled(wide_engine, sql) is compiled(wide_engine, sql)) is is_kept
+    (statement,) = parse("SELECT COUNT(*) FROM visits WHERE visited_on < $1")
+    assert isinstance(statement, QueryStatement)
+    settings = Settings(wide_engine.policy, wide_engine.role("ana")).query(wide_engine.now(), "ana")
+    one, other = (wide_engine.compile("ana", statement, settings, (word,), (SqlType.DATE,)) for _ in range(2))
+    assert (one is other) is is_kept
+
+
+def test_a_driver_sends_the_names_of_days(wide_engine: Engine) -> None:
+    server = RunningServer(open_session=lambda user, database: Session(wide_engine, user))
+    count = "SELECT COUNT(*) FROM visits WHERE visited_on"
+    try:
+        with psycopg.connect(server.dsn, autocommit=True) as client:
+            for word in ("today", " Yesterday ", "now", "tomorrow"):
+                written = client.execute(f"{count} < '{word}'").fetchall()
+                assert client.execute(f"{count} < %s", (word,)).fetchall() == written
+                assert client.execute(f"{count} < ALL (%s)", ([word],)).fetchall() == written
+                array = f"SELECT ARRAY_AGG(d) @> '{{{word}}}' FROM (VALUES (%s::date)) t(d)"
+                assert client.execute(array, (word,)).fetchall() == [(True,)]
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+                client.execute(f"{count} < %s", ("someday",))
+    finally:
+        server.close()

@@ -7,7 +7,7 @@ import resource
 import threading
 import tracemalloc
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -323,6 +323,33 @@ def test_numbers_are_kept_in_arrays_that_can_hold_them() -> None:
     assert [list(map(type, row)) for row in block.rows()] == [list(map(type, row)) for row in values]
     assert list(block.rows()) == values
     assert RowBlock.of([(number, number / 2) for number in range(1000)]).size == 16_000
+
+
+@pytest.mark.parametrize(
+    ("count", "make", "is_tuple"),
+    [
+        (1_000, lambda n: (n + 10**6,), True),
+        (1_000, lambda n: (n + 0.5, n + 10**6, None, date(2026, 1, 1 + n % 28), f"{n:010}"), True),
+        (50, lambda n: tuple(n + column / 8 for column in range(1600)), True),
+        (1_000, lambda n: tuple(n + column / 8 for column in range(1600)), False),
+    ],
+)
+def test_rows_that_are_tuples_are_counted_as_tuples(
+    count: int, make: Callable[[int], tuple[object, ...]], is_tuple: bool
+) -> None:
+    """What they take is at most 1.2 times what is counted."""
+    tracemalloc.start()
+    try:
+        with RowStore(MemoryShare("ana", Held())) as store:
+            for start in range(0, count, 100):
+                store.add(RowBlock.of([make(n) for n in range(start, min(count, start + 100))]))
+        rows, shares = store.rows(), store.shares
+        del store
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(rows, tuple) == is_tuple
+    assert taken < 1.2 * shares[1]._size + 10_000
 
 
 def test_the_bytes_of_texts_are_those_that_python_takes() -> None:

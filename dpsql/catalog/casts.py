@@ -65,7 +65,7 @@ class TranslationContext:
         """
         self.written += len(typed.sql)
         if self.written > MAX_WRITTEN:
-            raise LimitExceeded("the catalog query is too long or repeats too much", hint="Ask for less at once.")
+            raise LimitExceeded("the query is too long or repeats too much", hint="Ask for less at once.")
         return typed
 
     def declare(self, index: int, kind: Kind) -> Kind:

@@ -45,6 +45,8 @@ _FIRST_ROWS: Final = 1
 _BATCH_ROWS: Final = 5_000
 _VALUE_BYTES: Final = 8
 """What a value takes in its column."""
+_ROW_BYTES: Final = getsizeof(()) + 8
+"""What a row of no values takes in a tuple of rows."""
 _BYTES_OF: Final = {bool: 0, type(None): 0, int: 40, float: 24, date: 32, datetime: 48}
 """What else it takes, by its type."""
 _CODES: Final = {int: "q", float: "d"}
@@ -88,6 +90,12 @@ class RowBlock:
     def size(self) -> int:
         """Bytes that they take in memory."""
         return sum(_VALUE_BYTES * self.count + _bytes_behind(column) for column in self.columns)
+
+    @property
+    def extra_size_of_rows(self) -> int:
+        """Bytes that all rows take as tuples, while the columns are in memory, too."""
+        numbers = (self.count * _BYTES_OF[type(column[0])] for column in self.columns if isinstance(column, array))
+        return self.count * (_ROW_BYTES + _VALUE_BYTES * len(self.columns)) + sum(numbers)
 
     def rows(self) -> Iterator[Row]:
         """The rows one by one."""
@@ -360,9 +368,12 @@ class RowStore:
         return self._share, self._memory
 
     def rows(self) -> Sequence[Row]:
-        """Return all rows, as a tuple where they are few and in memory."""
+        """Return all rows, as a tuple where they are few and there is memory for it."""
         kept = KeptRows(self, range(self._count))
-        return tuple(kept) if self._file is None and self._count <= _FEW_ROWS else kept
+        if self._count > _FEW_ROWS or self._file is not None:
+            return kept
+        blocks = (block for block in self._blocks if isinstance(block, RowBlock))
+        return tuple(kept) if self._is_in_memory(sum(block.extra_size_of_rows for block in blocks)) else kept
 
     def block(self, place: int) -> tuple[int, RowBlock]:
         """Return where the block starts that has the row at a place, counted from 0, and the block."""

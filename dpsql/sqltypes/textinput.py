@@ -63,6 +63,8 @@ _HALF_DAY: Final = re.compile(
     r"(.*[ T])?([0-9]{1,2})(:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?) ?([ap])m(?![a-z])(.*)", re.I | re.A
 )
 _TIME: Final = re.compile(_CLOCK + _OFFSET, re.I | re.A)
+DAYS: Final = {"now": None, "yesterday": -1, "today": 0, "tomorrow": 1}
+"""Words for moments: how many days from the beginning of this day; None for the moment itself."""
 _INFINITE: Final = frozenset({"infinity", "+infinity", "-infinity"})
 _UUID: Final = re.compile(r"([0-9a-f]{4}-?){8}|\{([0-9a-f]{4}-?){8}\}", re.I | re.A)
 _DIGITS_BEFORE_POINT: Final = 131_072
@@ -123,6 +125,12 @@ def read(kind: SqlType, text: str) -> Any:
         raise _out_of_range(kind, text) from None
     except ValueError:
         raise _invalid(kind, text) from None
+
+
+def day_word(kind: SqlType, text: str) -> str | None:
+    """Return the word in `DAYS` that a text of a type is, if any; only who knows the time can read it."""
+    word = text.strip(_WHITE).lower()
+    return word if kind.is_moment and word in DAYS else None
 
 
 def read_json(kind: SqlType, text: str) -> str:

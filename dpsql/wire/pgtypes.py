@@ -176,10 +176,11 @@ def _type(
     read: Reader,
     at_once: ColumnWriters = ({}, {}),
 ) -> PgType:
-    """A type whose text is read as constants are."""
+    """A type whose text is read as constants are; words such as 'today' are left to the compiler."""
 
     def read_shown(raw: bytes) -> object:
-        return textinput.read(kind, textinput.read_text(raw))
+        shown = textinput.read_text(raw)
+        return shown if textinput.day_word(kind, shown) else textinput.read(kind, shown)
 
     return PgType(kind.oid, kind.size, kind, (_texts(show), write), (read_shown, read), at_once)
 

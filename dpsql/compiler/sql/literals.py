@@ -15,13 +15,10 @@ from dpsql.compiler.ir.nodes import Literal, Value
 from dpsql.errors import DataError, DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
 from dpsql.sqltypes import INTEGER_RANGES, Span, SqlType
 from dpsql.sqltypes.textformat import jsonb_text
-from dpsql.sqltypes.textinput import array_elements, read, read_json
+from dpsql.sqltypes.textinput import DAYS, array_elements, day_word, read, read_json
 
 MAX_DIGITS = 30
 """Digits a numeric constant may have before and after its point together."""
-
-_DAYS = {"now": None, "yesterday": -1, "today": 0, "tomorrow": 1}
-"""Words for moments: how many days from this one's beginning; None for the moment itself."""
 
 
 @dataclass
@@ -47,13 +44,16 @@ class Parameters:
         Raises:
             DataError: The text is not of that type.
         """
-        word = literal.value.strip().lower() if isinstance(literal.value, str) and literal.type.is_moment else ""
-        if word in _DAYS:
-            days, moment = _DAYS[word], self.now()
-            if days is not None:
-                moment = moment.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days)
-            literal = replace(literal, value=moment.isoformat(" "))
-        return parse_text(literal, at, self.zone)
+        return parse_text(literal, at, self.zone, self._read)
+
+    def _read(self, kind: SqlType, text: str) -> object:
+        word = day_word(kind, text)
+        if word is None:
+            return read(kind, text)
+        days, moment = DAYS[word], self.now()
+        if days is not None:
+            moment = moment.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days)
+        return read(kind, moment.isoformat(" "))
 
     def elements(self, index: int, at: int | None) -> tuple[int, ...]:
         """Return the parameters for the items of the array parameter `index`; one item while it is only described.
@@ -208,7 +208,9 @@ def _decimal(value: Decimal, at: int | None = None) -> Decimal:
     return value
 
 
-def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
+def parse_text(
+    literal: Literal, at: int | None, zone: tzinfo = UTC, value_of: Callable[[SqlType, str], object] = read
+) -> Literal:
     """Return a quoted constant in its type; a timestamptz without an offset is in `zone`.
 
     Raises:
@@ -219,17 +221,17 @@ def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
         return literal
     try:
         if target.element is not None:
-            return replace(literal, value=_array(target.element, text, at))
+            return replace(literal, value=_array(target.element, text, at, value_of))
         if target.is_json:
             written = read_json(target, text)
             return replace(literal, value=jsonb_text(written) if target is SqlType.JSONB else written)
-        return replace(literal, value=_held(read(target, text), target, zone))
+        return replace(literal, value=_held(value_of(target, text), target, zone))
     except DataError as error:
         error.position = at
         raise
 
 
-def _array(element: SqlType, text: str, at: int | None) -> str:
+def _array(element: SqlType, text: str, at: int | None, value_of: Callable[[SqlType, str], object]) -> str:
     """An array as JSON of its elements' texts, as engines hold arrays."""
     items = array_elements(text)
     if element not in _PLAIN or len(items) > MAX_ELEMENTS:
@@ -238,7 +240,7 @@ def _array(element: SqlType, text: str, at: int | None) -> str:
             hint=f"Elsewhere it may have {MAX_ELEMENTS:,} texts, whole numbers, booleans, dates or uuids.",
             position=at,
         )
-    values = (None if item is None else read(element, item) for item in items)
+    values = (None if item is None else value_of(element, item) for item in items)
     texts = (str(each).lower() if isinstance(each, bool) else each for each in values)
     return json.dumps([None if each is None else str(each) for each in texts])
 

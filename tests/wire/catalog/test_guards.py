@@ -275,6 +275,11 @@ def test_a_short_query_takes_no_great_room(shop: Visitors, sql: str, monkeypatch
         shop.run(sql)
 
 
+def test_a_query_that_is_written_too_long_is_not_called_another_query(shop: Visitors) -> None:
+    with pytest.raises(LimitExceeded, match=r"^the query is too long or repeats too much$"):
+        shop.run(SHORT_AND_LARGE[0])
+
+
 def test_series_are_limited(shop: Visitors) -> None:
     with pytest.raises(InvalidParameter, match="at most 100,000 rows"):
         shop.run("SELECT count(g) FROM pg_am, generate_series(1, 100002) AS g")
