@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -112,6 +113,54 @@ def test_a_format_may_have_any_mark_and_text_of_it_is_read(analyst: Session, for
         for missing, *same in rows:
             assert same == [True] * len(few), [mark for mark, alike in zip(few, same, strict=True) if not alike]
             assert missing is False
+
+
+READ = {
+    "YYYYMMDD": ("2024 11 2", "202411 2", "20241102", "2024 11 02", "2024112"),
+    "YYYY MM DD": ("2024 1 12", "2024-11-02", "2024/1/2", "2024- 5 -6", "2024\t5\n6", "2024 - 5 / 6"),
+    "YYYY-MM-DD": ("2024 1 12", "2024-11-02", "2024/1/2", "2024- 5 -6", "2024\t5\n6", "2024 - 5 / 6"),
+    "DD.MM.YYYY": ("2.3.2024", "02 .03. 2024"),
+    "YYYY - MM/DD": ("2024 1 12", "2024-11-02", " 2024--5-6", "2024- 5 -6", "2024 - 5 / 6", "2024-+5-6"),
+    "MMYYYYDD": ("01202412", "01 2024 12"),
+    "YYYY§MM §DD": ("2024§ 5 § 6",),
+    "-YYYY--MM-": ("-2024--05-", "2024--05", "2024 05", "- 2024 - 5"),
+    "YYYYMMDDHH24MISSUS": ("2024 02  03 04 05 06 123456", "2024020304050612", "202402030405067"),
+    "YYYY-MM-DD HH24:MI:SS.US": ("2024 2 3 4 5 6 7", "2024-2-3  4:5:6.000007", "2024-02-03 04-05-06-7"),
+    "USYYYY": ("1234562024", "123456 2024"),
+    "DDMonYYYY": ("5Dec2024", "5 dec 2024"),
+    "YYYYMonthDD": ("2024December5", "2024 May 5", "2024May5", "2024july5"),
+    "Month DD, YYYY": ("May 5, 2024", "May5 2024"),
+}
+"""Formats, and texts that have all their parts."""
+UNREAD = (
+    *("2024 512", "--2024-5", "2024§05§06", "2024 §05 §06", "2024 2 3 4 5 6 7", "72024", "7 2024", "05-DEC-2024"),
+    *("2024-02-03 24:05:06.7", "2024-02-03 04:60:06.7", "2024-02-03 04:05:60.7", "2024/02/03T04:05:06.7", "2024Dec5"),
+    *("20 24-01-01", "2024-02-30", "20240230", "2024-13-01", "", " ", "2024", "2024-02-03x", "2024\u00a002\u00a003"),
+    *("2024Sept5", "2024 --5-6"),
+)
+"""Texts that few or none of these formats read."""
+
+
+@pytest.mark.parametrize("form", READ)
+def test_a_text_is_read_as_postgresql_reads_it_or_not_at_all(
+    form: str, each_wide_engine: Engine, postgres: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    """In a row and as a constant: NULL where PostgreSQL raises an error, or the text is not just of the format."""
+    session = Session(each_wide_engine, "ana")
+    texts = list(dict.fromkeys([text for read in READ.values() for text in read] + list(UNREAD)))
+    truth = dict[str, object]()
+    for text in texts:
+        with suppress(psycopg.Error):
+            ((truth[text],),) = postgres.execute("SELECT to_timestamp(%s, %s)::timestamp", (text, form)).fetchall()
+    for first in ("", "left(tag::text, 0) || "):
+        found = dict[str, object]()
+        for few in (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)):
+            written = ", ".join(f"TO_TIMESTAMP({first}'{text}', '{form}')::timestamp" for text in few)
+            (statement,) = session.parse(f"SELECT {written} FROM samples WHERE tag IS NOT NULL")
+            found |= zip(few, session.execute(statement).rows[0], strict=True)
+        known = {text: moment for text, moment in found.items() if moment is not None}
+        assert known == {text: truth.get(text) for text in known}
+        assert known.keys() >= set(READ[form])
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,10 @@ ANSWERED = {
     "a format of a date that is read": counted(
         "TO_CHAR(TO_DATE(city, 'YYYY-MM-DD'), 'FMDay DDth Mon YYYY IYYY-IW HH12:MI:SS.US pm MONTH')"
     ),
+    **{
+        f"a text of many blanks that is read as {form}": f"SELECT TO_DATE('2024{(' ' * 1_000 + '05') * 5}x', '{form}')"
+        for form in ("YYYYMMDDHH24MISS", "YYYY-MM-DD HH24:MI:SS", "YYYY -- MM - - DD   HH24  -MI-  SS")
+    },
     "many quotes": COUNT + "city = '" + "''" * 40_000 + "'",
     "many comments": "SELECT COUNT(*)" + " /* c */" * 5_000 + " FROM patients",
     "nested comments": "SELECT COUNT(*)" + " /*" * 50 + " */" * 50 + " FROM patients",

@@ -282,10 +282,12 @@ _READ: dict[str, tuple[str, str]] = {
     "SS": ("%S", "[0-9]{1,2}"),
     "US": ("%f", "[0-9]{1,6}"),
     "MON": ("%b", "[A-Za-z]{3}"),
-    "MONTH": ("%B", "[A-Za-z]{3,9}"),
+    "MONTH": ("%B", "[A-Za-z]{5,9}|[Jj][Uu][A-Za-z]{2}|[Mm][Aa][Yy]"),
 }
 """Words of formats: the engine's word, and what text of it looks like."""
 _READ_ORDER = sorted(_READ, key=len, reverse=True)
+_BLANK, _MARK, _EITHER = r"[\t-\r ]", r"[!-/:-@\[-`{-~]", r"[\t-\r -/:-@\[-`{-~]"
+"""A blank, a mark of ASCII, and either."""
 
 
 def _read(call: Arguments) -> Expr:
@@ -293,10 +295,29 @@ def _read(call: Arguments) -> Expr:
     form = call.fixed(1)
     if form is None:
         return Literal(None, SqlType.TIMESTAMP)
-    rest = form
+    words, between = _words_of(call, form)
+    pattern = _gap(between[0])
+    for word, behind, following in zip(words, between[1:], [*words[1:], ""], strict=True):
+        looks = _READ[word][1]
+        numbers = word in formats.NUMBERS and following in formats.NUMBERS
+        if numbers and not behind:
+            looks = looks.replace("{1,", "{")  # PostgreSQL demands all digits of a number directly before another
+        pattern += f"({looks}){_gap(behind, may_be_empty=not numbers)}"
+    # The engine reads the words with blanks between them, however close they are in the text.
+    engine_form = " ".join(_READ[word][0] for word in words)
+    text = call.text(0)
+    known = _moment_at_once(text, engine_form, pattern)
+    if known is not None:
+        return Literal(known, SqlType.TIMESTAMP)
+    found = " ".join(rf"\{index}" for index in range(1, len(words) + 1))
+    return Call("read_moment", (text, *map(_text, (engine_form, pattern, found))), SqlType.TIMESTAMP)
+
+
+def _words_of(call: Arguments, form: str) -> tuple[list[str], list[str]]:
+    """Return the words of a format, and the characters before each word and behind the last."""
     if len(form) > formats.MAX_FORMAT:
         raise formats.too_long(call.at(1))
-    format_text, pattern, words, seen = "", "", "", set[str]()
+    words, between, rest = list[str](), [""], form
     while rest:
         word = next((known for known in _READ_ORDER if rest.upper().startswith(known)), "")
         if not word and (rest[0].isalnum() or rest[0] in '"\\%'):
@@ -306,34 +327,40 @@ def _read(call: Arguments) -> Expr:
                 queries=replaced(call.nodes[1], "'YYYY-MM-DD'"),
                 position=call.at(1),
             )
-        if word in seen:
+        if word in words:
             raise InvalidParameter(f'the format contains "{word}" twice', position=call.at(1))
         if word:
-            seen.add(word)
-            engine_word, looks = _READ[word]
-            format_text += engine_word
-            pattern += f" *({looks}) *"
-            words += rf"\{len(seen)}"
+            words.append(word)
+            between.append("")
         else:
-            format_text += rest[0]
-            pattern += escaped(rest[0])
-            words += rest[0]
+            between[-1] += rest[0]
         rest = rest[len(word) or 1 :]
-    if "YYYY" not in seen:
+    if "YYYY" not in words:
         raise UnsupportedQuery(
             "the format must contain YYYY",
             hint="Write the year with four digits.",
             position=call.at(1),
             queries=replaced(call.nodes[1], "'YYYY-MM-DD'"),
         )
-    text = call.text(0)
-    known = _moment_at_once(text, format_text, pattern, words)
-    if known is not None:
-        return Literal(known, SqlType.TIMESTAMP)
-    return Call("read_moment", (text, *map(_text, (format_text, pattern, words))), SqlType.TIMESTAMP)
+    return words, between
 
 
-def _moment_at_once(text: Expr, form: str, pattern: str, words: str) -> datetime | None:
+def _gap(between: str, may_be_empty: bool = True) -> str:
+    """Return the pattern of what precedes or follows a word, given the format's characters there.
+
+    A blank or mark of the format stands for any blank or mark, or none, as in PostgreSQL. Each text matches in one
+    way only: otherwise the time to match it would not be linear.
+    """
+    if not between:
+        return f"{_BLANK}*"
+    if not re.fullmatch(f"{_EITHER}*", between):
+        return f"{escaped(between)}{_BLANK}*"
+    more = f"(?:{_EITHER}{{0,{len(between) - 2}}}{_MARK})?" if len(between) > 1 else ""
+    marks = f"{_MARK}{more}{_BLANK}*"
+    return f"{_BLANK}*(?:{marks})?" if may_be_empty else f"(?:{_BLANK}+|{_BLANK}*{marks})"
+
+
+def _moment_at_once(text: Expr, form: str, pattern: str) -> datetime | None:
     """The value of a constant text of numbers; None if the engine must read it."""
     if not isinstance(text, Literal) or not isinstance(text.value, str):
         return None
@@ -341,7 +368,7 @@ def _moment_at_once(text: Expr, form: str, pattern: str, words: str) -> datetime
     if found is None or "%b" in form or "%B" in form:  # names of months would follow this process's locale
         return None
     try:
-        return datetime.strptime(found.expand(words), form)
+        return datetime.strptime(" ".join(found.groups()), form)
     except ValueError:
         return None
 
