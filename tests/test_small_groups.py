@@ -22,7 +22,7 @@ from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.gateway.confidence_intervals import ColumnMargin
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.owner_reads import Suggester
-from dpsql.gateway.query_run import Result
+from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.release import release
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
@@ -197,6 +197,9 @@ def test_without_rows_the_plan_tells_what_it_can(session: Session) -> None:
         ("SELECT age, COUNT(*) - AVG(COUNT(*)) OVER () AS more FROM patients GROUP BY age", True),
         ("SELECT n, LAG(n) OVER (ORDER BY age) FROM (SELECT age, COUNT(*) AS n FROM patients GROUP BY age) t", True),
         ("SELECT age, RANK() OVER (ORDER BY COUNT(*) DESC), SUM(COUNT(*)) OVER () FROM patients GROUP BY age", False),
+        ("SELECT age, RANK() OVER (ORDER BY COUNT(*)) FROM patients GROUP BY age", True),
+        ("SELECT age, ROW_NUMBER() OVER (ORDER BY COUNT(*), age DESC) FROM patients GROUP BY age", True),
+        ("SELECT age, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC, age) FROM patients GROUP BY age", False),
         ("SELECT city, AVG(COUNT(*)) OVER () FROM patients GROUP BY city", False),
     ],
 )
@@ -362,6 +365,7 @@ MADE = "FROM patients, generate_series(1, 12) AS m"
             "LEFT JOIN patients ON n = age GROUP BY n",
             None,
         ),
+        (f"SELECT m, COUNT(DISTINCT patient_id) {MADE} GROUP BY m", "12 rows of each row"),
         (f"SELECT COUNT(DISTINCT patient_id) {MADE}", None),
         (
             "SELECT AVG(n) FROM (SELECT patient_id, COUNT(*) AS n FROM visits, generate_series(1, 3) GROUP BY 1) AS t",
@@ -376,6 +380,34 @@ MADE = "FROM patients, generate_series(1, 12) AS m"
     ],
 )
 def test_rows_that_a_query_makes_are_told_where_bounds_cut_them(session: Session, sql: str, says: str | None) -> None:
+    _says_what_is_made(session, sql, says)
+
+
+def test_no_wide_total_is_made_of_rows_that_a_query_makes(ruled: Session) -> None:
+    sql = f"SELECT COUNT(*) {MADE.replace('patients', 'visits')}"
+    notice = _says_what_is_made(ruled, sql, "12 rows of each row")
+    assert "(95 %, noise only)" in notice.message and "dropped" not in notice.message
+
+
+def _says_what_is_made(session: Session, sql: str, says: str | None) -> Notice:
     (notice,) = ask(session, sql).notices
     assert (f"series, VALUES or UNNEST make up to {says}" in notice.message) == (says is not None)
     assert says is not None or "of each row" not in notice.message
+    return notice
+
+
+# Values that are released first
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("SELECT SUM(x) FROM (SELECT cost - AVG(cost) OVER (PARTITION BY icd) AS x FROM visits) t", True),
+        ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)", True),
+        ("SELECT COUNT(*) FROM visits WHERE duration_min > (SELECT MAX(x) FROM (VALUES (1), (2)) v (x))", False),
+        ("SELECT icd, AVG(cost) - (SELECT AVG(cost) FROM visits) FROM visits GROUP BY icd", False),
+    ],
+)
+def test_intervals_without_the_noise_of_values_released_first_say_so(session: Session, sql: str, reads: bool) -> None:
+    (notice,) = ask(session, sql).notices
+    assert ("intervals do not include the noise of values that are released first" in notice.message) == reads

@@ -69,6 +69,11 @@ UNBOUGHT = [
     "SELECT AVG(10 - n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
     "SELECT SUM(exp(n)) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",  # in other steps
     "SELECT AVG(age) FROM buyers",
+    # Of rows that are made, a wide total could drop most too.
+    "SELECT COUNT(*) FROM orders, generate_series(1, 30)",
+    "SELECT note, COUNT(DISTINCT buyer), SUM(price) FROM orders, UNNEST(ARRAY[1, 2]) GROUP BY note",
+    "SELECT AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders, generate_series(1, 30) GROUP BY buyer) AS t",
+    "SELECT AVG((SELECT COUNT(*) FROM orders o, (VALUES (1), (2)) v WHERE o.buyer = b.buyer)) FROM buyers b",
 ]
 
 

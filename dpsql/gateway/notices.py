@@ -281,13 +281,15 @@ def _caveats(query: CompiledQuery) -> list[str]:
     estimated = any(made.merged for planned in query.releases for made in planned.derived)
     means = f"estimated from {times} releases" if estimated else f"asked {times} times"
     chosen = f"{means}: intervals are too narrow if this query was chosen because of earlier answers"
-    told = (bool(rows), query.adds_up_listed, query.sums_differ, times > 1)
-    texts = [text for text, is_told in zip((copied, listed, apart, chosen), told, strict=True) if is_told]
+    reads_released = any(made.releases for planned in query.releases for made in planned.inputs)
+    inner = "intervals do not include the noise of values that are released first"
+    told = (bool(rows), query.adds_up_listed, query.sums_differ, reads_released, times > 1)
+    texts = [text for text, is_told in zip((copied, listed, apart, inner, chosen), told, strict=True) if is_told]
     return [*_made_rows(query), *texts]
 
 
 def _made_rows(query: CompiledQuery) -> list[str]:
-    """That a unit has more rows than its table has, where bounds may drop most of them and nothing tells how many."""
+    """That a unit has more rows than its table has, where bounds may drop most of them. No wide total tells this."""
     bounded = next((each for each in query.releases if not each.contribution.one_row), None)
     if query.copies == 1 or bounded is None:
         return []

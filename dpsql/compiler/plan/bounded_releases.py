@@ -34,6 +34,7 @@ from dpsql.compiler.ir.walk import calls_in, expressions, min_units, nodes
 from dpsql.compiler.plan.pricing import UnpricedRelease
 from dpsql.compiler.plan.profiled_bounds import PreparedForm, PreparedForms, ProfiledBounds, chosen_bounds
 from dpsql.compiler.plan.query_plan import PublicRead, WideTotal, cuts, made_first
+from dpsql.compiler.relations.joins import copies
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
@@ -180,9 +181,14 @@ class BoundedReleases:
         return UnpricedRelease(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
     def _buys_totals(self, release: Release, profiled: ProfiledBounds | None) -> bool:
-        """Whether a release measures what its bounds drop: if they can drop rows, and no profile expects little."""
+        """Whether a release measures what its bounds drop: no profile expects little, and the query makes no rows.
+
+        If series, VALUES or arrays make rows, in a subquery per unit too, a wide total can lack most of them itself.
+        """
         asked = bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
-        return asked and not (profiled is not None and profiled.drops_little)
+        drops_little = profiled is not None and profiled.drops_little
+        aggregated = (node.input for node in nodes(release.aggregate) if isinstance(node, Aggregate))
+        return asked and not drops_little and all(copies(rows) == 1 for rows in aggregated)
 
     def _samples(self, release: Release, profiled: ProfiledBounds | None, *, is_wide: bool) -> bool:
         """Whether a release counts the rows of units of whose rows some are left out."""

@@ -39,6 +39,7 @@ from dpsql.compiler.ir.nodes import (
     Released,
     Sort,
     SystemScan,
+    Window,
 )
 from dpsql.compiler.ir.walk import expressions, nodes, windows_in
 from dpsql.compiler.plan.advice import advise
@@ -243,7 +244,7 @@ def plan(
         verify(other, catalog)
         return other
 
-    made = max((copies(each.release.aggregate.input) for each in _untold(bounded)), default=1)
+    made = max((copies(each.release.aggregate.input) for each in bounded.releases if _is_cut(each)), default=1)
     query = replace(query, adds_up_listed=adds_up, copies=made, passes_on=passes_on, copied=copied)
     return replace(query, written=above.written, planned=planned)
 
@@ -251,21 +252,22 @@ def plan(
 def _combines(relation: Relation) -> bool:
     """True where rows that are 0 may change what others give: in groups of them, and in windows."""
     windows = (window for expression in expressions(relation) for window in windows_in(expression))
-    return isinstance(relation, Aggregate) or any(window.function not in _UNMOVED for window in windows)
+    return isinstance(relation, Aggregate) or any(not _is_unmoved(window) for window in windows)
 
 
-_UNMOVED = frozenset({"sum", "max", "row_number", "rank", "dense_rank"})
-"""Window functions that rows of 0 hardly change: totals, and the first places."""
+def _is_unmoved(window: Window) -> bool:
+    """True of window functions that rows of 0 hardly change: totals, and places that begin with the largest."""
+    if window.function in ("row_number", "rank", "dense_rank"):
+        return all(term.descending for term in window.order[:1])
+    return window.function in ("sum", "max")
 
 
-def _untold(bounded: BoundedReleases) -> Iterator[BoundedRelease]:
-    """The releases whose rows are cut, though no wide total tells how many are."""
-    told = {place for total in bounded.wide_totals for place in (total.release, total.wide)}
-    for place, each in enumerate(bounded.releases):
-        calls, protected = each.release.aggregate.aggregates, each.release.protected
-        counts_rows = any(not (call.distinct and call.argument and protected.is_unit(call.argument)) for call in calls)
-        if place not in told and counts_rows and not each.unpriced.contribution.one_row:
-            yield each
+def _is_cut(bounded: BoundedRelease) -> bool:
+    """Whether bounds can cut a unit's groups, or rows that a release counts."""
+    calls, protected = bounded.release.aggregate.aggregates, bounded.release.protected
+    counts_rows = any(not (call.distinct and call.argument and protected.is_unit(call.argument)) for call in calls)
+    contribution = bounded.unpriced.contribution
+    return contribution.ranked or (counts_rows and not contribution.one_row)
 
 
 def _read_above(
