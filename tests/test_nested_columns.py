@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.ir.functions import JSON_DEPTH, MAX_TEXT
+from dpsql.compiler.ir.nodes import Call, Literal
 from dpsql.errors import (
     DatatypeMismatch,
     Error,
@@ -111,6 +113,9 @@ COUNTED = (
     "data::jsonb @> '[null, 1]' AND data::jsonb @> '[{\"t\": \"y\"}]' AND data::jsonb @> '\"two\"'",
     "data::jsonb @> '17' OR data::jsonb -> 'a' @> '{\"b\": []}'",
     "NOT data::jsonb @> '{}'",
+    f"NOT data::jsonb @> '[{', '.join(map(str, range(47)))}, [], {{}}]'",
+    "data::jsonb @> '[[[[9]]]]' OR data::jsonb @> '{\"n\": 7, \"n\": 12}' OR data::jsonb @> '99999999999999999999999'"
+    ' OR data::jsonb @> \'[[1], {"t": 1}]\' OR data::jsonb @> \'[{"t": "y"}, 1, "two"]\'',
     "data::jsonb ? 't' AND NOT data::jsonb ? 'n'",
     "data::jsonb ? 'two' OR data::jsonb -> 'a' ? 'b'",
     "data::jsonb ?| ARRAY['n', 'x.y'] AND data::jsonb ?& '{t,a}'",
@@ -387,10 +392,23 @@ def test_text_is_json_where_it_is_read_as_such(hosts: Mapping[str, Host], tmp_pa
     assert 0.3 < sum(known for _, known in expected) / len(expected) < 0.7
     deep = [("[" * depth + "]" * depth, depth <= JSON_DEPTH) for depth in (JSON_DEPTH, JSON_DEPTH + 1, 2000)]
     long = [('"' + "x" * length + '"', length < MAX_TEXT - 1) for length in (MAX_TEXT - 2, MAX_TEXT - 1, 10**6)]
-    unreadable = [(text, False) for text in ('"\\u0000"', '"\\ud83d"', "1e99999", "9" * 300, '"\\"' * 3000 + '\\q""')]
+    unreadable = [
+        (text, False)
+        for text in (
+            *('"\\u0000"', '"\\ud83d"', '"\\ude00\\ud83d"', '"\\ud83d\\n"', '"\\\\\\u0000"', '["\\ud83d", "a"]'),
+            *("1e99999", "-1.5E+1000", "[1e0001]", '"\\"' * 3000 + '\\q""'),
+        )
+    ]
+    readable = [
+        (text, True)
+        for text in (
+            *('"\\ud83d\\ude00"', '{"\\uD83D\\uDE00\\u0001": "\\u0010\\u0100\\ud7ff\\ue000"}', '"C:\\\\u0000"'),
+            *('"[1e1000, \\\\ud83d]"', '{"a": "x, 1e1000"}', "1e999", "9" * 300, "-1." + "9" * 9000 + "e-999"),
+        )
+    ]
     rows_ = ", ".join(
         f"({n}, {int(known)}, '{text.replace(chr(39), chr(39) * 2)}')"
-        for n, (text, known) in enumerate((*expected, *deep, *long, *unreadable))
+        for n, (text, known) in enumerate((*expected, *deep, *long, *unreadable, *readable))
     )
     with opened(hosts[name], tmp_path, f"INSERT INTO visits (person, day, line) VALUES {rows_}") as session:
         wrong = "(line::json IS NOT NULL) <> (day = 1) OR (JSONB_TYPEOF(line::jsonb) IS NOT NULL) <> (day = 1)"
@@ -434,6 +452,15 @@ def test_what_unnest_may_copy_is_limited(hosts: Mapping[str, Host], tmp_path: Pa
         assert rows(session, f"SELECT COUNT(*) FROM visits WHERE {split} = 1000") == [(1,)]
         with pytest.raises(LimitExceeded, match="UNNEST produce more than"):
             rows(session, "SELECT COUNT(*) FROM visits, UNNEST(codes) a, UNNEST(codes) b, UNNEST(codes) c")
+
+
+def test_duckdb_makes_no_list_of_an_array_for_each_value_that_is_looked_for() -> None:
+    """Else one long array could need all memory."""
+    array, wanted = Literal(None, SqlType.JSONB), Literal("[1, [2, 3], 4]", SqlType.JSONB)
+    contains = Call("json_contains", (array, wanted), SqlType.BOOLEAN)
+    assert DuckDB().spelling(contains).template.count("JSON[]") == 2  # one for each array of the constant
+    has = Call("array_has", (array, Literal("x", SqlType.TEXT)), SqlType.BOOLEAN)
+    assert "list" not in DuckDB().spelling(has).template.lower()
 
 
 @pytest.mark.parametrize("name", ["duckdb", "postgresql"])
@@ -481,6 +508,22 @@ def test_rows_that_differ_in_nested_values_alone_have_an_order(host: Host, tmp_p
         ("SELECT words ? 'a' FROM kinds", UndefinedFunction, "operator does not exist: text[] ? unknown"),
         ("SELECT shape @> words FROM kinds", UndefinedFunction, "operator does not exist: json @> text[]"),
         ("SELECT shape @> shape FROM kinds", UnsupportedQuery, "must be a constant"),
+        (f"SELECT shape @> '[{'1, ' * 49}1]' FROM kinds", LimitExceeded, "at most 50 values"),
+        ('SELECT shape @> \'{"a": [[[{"b": [[]]}]]]}\' FROM kinds', LimitExceeded, "4 arrays within each other"),
+        ("SELECT '[{\"a\": -1e23}]' <@ shape FROM kinds", LimitExceeded, "numbers below 10^23"),
+        *(
+            (f"SELECT COUNT(*) FROM visits, {made}", LimitExceeded, "UNNEST produce more than")
+            for made in (
+                "UNNEST(codes) c WHERE STRING_TO_ARRAY(c, 'c') <@ codes",
+                "UNNEST(codes) c, UNNEST(STRING_TO_ARRAY(c, 'c')) d WHERE d = ANY (codes)",
+                "UNNEST(codes) c WHERE c = ANY (STRING_TO_ARRAY(line, ','))",
+                "UNNEST(codes) c WHERE c = ANY (codes[1:2])",
+                "UNNEST(codes) c, generate_series(1, 2) s WHERE s = 1 OR data::jsonb ? c",
+                "UNNEST(codes) c, generate_series(1, 2) s WHERE s = CARDINALITY(marks[2:])",
+                "generate_series(1, 1001) s WHERE s = 1 OR data::jsonb @> '[1]'",
+                "generate_series(1, 1001) s WHERE (s = 1) IN (SELECT 'a' = ANY (codes))",
+            )
+        ),
         ("SELECT COALESCE(words, '{a') FROM kinds", InvalidText, "malformed array literal"),
         ("SELECT COUNT(*) FROM visits WHERE (COALESCE(marks, '{a}'))[1] = 1", InvalidText, "for type integer"),
         (

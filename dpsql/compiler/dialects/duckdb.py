@@ -298,7 +298,7 @@ def _containing(wanted: Expr) -> str:
     part = json.loads(wanted.value, parse_int=Decimal, parse_float=Decimal)
     found = _contains("j0", part, 1)
     if not isinstance(part, dict | list):
-        found = f"{found} OR {_has_element('j0', part, 1)}"  # an array contains a scalar, at the top alone
+        found = f"{found} OR {_has_elements('j0', [part], 1)}"  # an array contains a scalar, at the top alone
     return found.replace("{", "{{").replace("}", "}}")
 
 
@@ -310,8 +310,7 @@ def _contains(whole: str, part: object, depth: int) -> str:
         )
         return " AND ".join((f"json_type({whole}) = 'OBJECT'", *members))
     if isinstance(part, list):
-        elements = (_has_element(whole, each, depth) for each in part)
-        return " AND ".join((f"json_type({whole}) = 'ARRAY'", *elements))
+        return _has_elements(whole, part, depth)
     text = f"json_extract_string({whole}, '$')"
     if isinstance(part, Decimal):
         number = "TRY_CAST({} AS DECIMAL(38, 15))"
@@ -323,10 +322,12 @@ def _contains(whole: str, part: object, depth: int) -> str:
     return f"json_type({whole}) = '{kind}'" + (f" AND {text} = '{word}'" if word is not None else "")
 
 
-def _has_element(array: str, part: object, depth: int) -> str:
-    """Whether an element of a JSON array contains a part; other JSON has none."""
+def _has_elements(array: str, parts: Sequence[object], depth: int) -> str:
+    """Whether elements of a JSON array contain all parts; other JSON has no elements. The list of them is made once."""
     elements = f"CASE WHEN json_type({array}) = 'ARRAY' THEN CAST(json_extract({array}, '$[*]') AS JSON[]) END"
-    return f"len(list_filter({elements}, lambda j{depth}: {_contains(f'j{depth}', part, depth + 1)})) > 0"
+    each, name = f"j{depth}", f"l{depth}"
+    found = (f"len(list_filter({name}, lambda {each}: {_contains(each, part, depth + 1)})) > 0" for part in parts)
+    return f"list_transform([{elements}], lambda {name}: {' AND '.join((f'{name} IS NOT NULL', *found))})[1]"
 
 
 def _decimal_constant(value: Decimal) -> str:

@@ -203,9 +203,8 @@ SPELLINGS: dict[str, Spelling] = {
     ),
     "array_size": Spelling("CAST(json_array_length({0}) AS INTEGER)"),
     "array_has": Spelling(
-        f"CASE WHEN {{0}} IS NULL OR {{0}} = '[]' THEN {{0}} IS NULL AND NULL WHEN {{1}} IS NULL THEN NULL "
-        f"WHEN list_contains({elements_of('{0}')}, {{1}}) THEN true "
-        f"WHEN len({elements_of('{0}')}) > list_count({elements_of('{0}')}) THEN NULL ELSE false END"
+        "CASE WHEN {1} IS NULL THEN CASE WHEN {0} = '[]' THEN false END "
+        "WHEN json_contains({0}, to_json({1})) THEN true ELSE nullif(json_contains({0}, 'null'), true) END"
     ),
     "string_to_array": Spelling(
         f"CASE WHEN {{0}} = '' THEN '[]' "

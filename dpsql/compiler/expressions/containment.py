@@ -4,6 +4,10 @@ Rule 1: what JSON must contain is a constant.
 Rule 2: an element of an array that is NULL is contained in none, and equal to none.
 """
 
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+
 from sqlglot import exp
 
 from dpsql.compiler.expressions.arrays import array_items, where_known
@@ -11,7 +15,7 @@ from dpsql.compiler.ir.conditions import FALSE, TRUE, all_of, any_of, negated
 from dpsql.compiler.ir.nodes import Call, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.rewriting import joined_by_and, replaced
-from dpsql.errors import UndefinedFunction, UnsupportedQuery
+from dpsql.errors import LimitExceeded, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 _SIGNS: dict[type[exp.Expr], str] = {
@@ -22,6 +26,12 @@ _SIGNS: dict[type[exp.Expr], str] = {
 }
 _ELEMENT = exp.to_identifier(" element", quoted=True)
 """A name that no query has for a column."""
+_MAX_PARTS = 50
+"""Values in a constant that JSON must contain: DuckDB reads all elements of an array for each of them."""
+_MAX_ARRAYS = 4
+"""Arrays within each other in such a constant: with each, DuckDB takes twice the time to plan."""
+_TOO_LARGE = 10**23
+"""The least number that is NULL where DuckDB compares with it."""
 
 
 def _type(lowering: Lowering, side: exp.Expr) -> SqlType:
@@ -131,11 +141,27 @@ def _json_contains(lowering: Lowering, node: exp.Binary, part: exp.Expr, whole: 
             hint="Write data @> '{\"key\": \"value\"}', or compare data ->> 'key'.",
             position=lowering.at(node),
         )
-    return (
-        Literal(None, SqlType.BOOLEAN)
-        if wanted.value is None
-        else Call("json_contains", (value, wanted), SqlType.BOOLEAN)
-    )
+    if wanted.value is None:
+        return Literal(None, SqlType.BOOLEAN)
+    parts = list(_parts(json.loads(str(wanted.value), parse_int=Decimal, parse_float=Decimal), 0))
+    large = (part for part, _ in parts if isinstance(part, Decimal) and abs(part) >= _TOO_LARGE)
+    if len(parts) > _MAX_PARTS or max(depth for _, depth in parts) > _MAX_ARRAYS or any(large):
+        raise LimitExceeded(
+            f"what JSON must contain may have at most {_MAX_PARTS} values, {_MAX_ARRAYS} arrays within each other and "
+            "numbers below 10^23",
+            hint="Ask for less, or compare data ->> 'key'.",
+            position=lowering.at(node),
+        )
+    return Call("json_contains", (value, wanted), SqlType.BOOLEAN)
+
+
+def _parts(value: object, depth: int) -> Iterator[tuple[object, int]]:
+    """JSON and all values in it, each with the number of arrays around it, itself included."""
+    depth += isinstance(value, list)
+    yield value, depth
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from _parts(each, depth)
 
 
 def _has_key(lowering: Lowering, node: exp.Binary) -> Expr:

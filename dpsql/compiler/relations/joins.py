@@ -42,7 +42,7 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.schema import EngineSchema
-from dpsql.compiler.ir.walk import expressions, fields_in, free_fields, inputs, operands, relations_in
+from dpsql.compiler.ir.walk import calls_in, expressions, fields_in, free_fields, inputs, operands, relations_in
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.constant_folding import COMPARISONS
@@ -385,14 +385,34 @@ def refuse_too_much_work(relation: Relation, at: int | None) -> None:
 
 
 def _made_in(relation: Relation) -> int:
-    """How many rows are made for each row of the tables, in the step that makes the most."""
-    return max([generated(relation), *(times * _made_in(part) for part, times in _runs(relation))])
+    """How many rows are made for each row of the tables, and elements read for them, in the step of the most."""
+    read = max((_read_by(call) for each in expressions(relation) for call in calls_in(each)), default=0)
+    elements = prod(map(generated, _direct(relation))) * read
+    return max([generated(relation), elements, *(times * _made_in(part) for part, times in _runs(relation))])
+
+
+def _read_by(call: Call) -> int:
+    """How many elements of an array or of JSON a call reads, each of which may be made of others; 0 for other calls."""
+    if call.function not in _READING:
+        return 0
+    is_made = any(each.function in _MAKING for each in calls_in(call.arguments[0]))
+    return MAX_ELEMENTS**2 if is_made else MAX_ELEMENTS
+
+
+_MAKING = frozenset({"string_to_array", "array_slice"})
+_READING = frozenset({"array_has", "array_slice", "json_contains", "json_has_key"})
+
+
+def _direct(relation: Relation) -> tuple[Relation, ...]:
+    """The inputs of a relation without subqueries in its expressions."""
+    nested = sum(len(relations_in(expression)) for expression in expressions(relation))
+    return inputs(relation)[: len(inputs(relation)) - nested]
 
 
 def _runs(relation: Relation) -> Iterator[tuple[Relation, int]]:
     """The inputs and subqueries of a relation, and how often each runs for each row of the tables."""
     nested = [part for expression in expressions(relation) for part in relations_in(expression)]
-    direct = inputs(relation)[: len(inputs(relation)) - len(nested)]
+    direct = _direct(relation)
     for part in direct:
         is_right = isinstance(relation, Join) and part is relation.right
         is_lateral = is_right and not free_fields(part).isdisjoint(direct[0].fields)
@@ -404,7 +424,8 @@ def _runs(relation: Relation) -> Iterator[tuple[Relation, int]]:
 def _too_many(at: int | None) -> LimitExceeded:
     return LimitExceeded(
         f"generate_series, VALUES and UNNEST produce more than {MAX_GENERATED:,} rows together",
-        hint="Use fewer values.",
+        hint="Use fewer values. Where a condition reads an array, each of its elements counts as one: test it in a "
+        "subquery of FROM first.",
         position=at,
     )
 
