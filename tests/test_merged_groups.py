@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
-from dpsql.compiler.derivation.derivation import with_merged_groups
+from dpsql.compiler.derivation.derivation import merges_sums, with_merged_groups
 from dpsql.compiler.plan.query_plan import OtherRelease
+from dpsql.gateway import derivations
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.merged_groups import LeastSquares, fits, groups_of, merged_places
 from dpsql.gateway.release import ReleasedCells
@@ -48,8 +49,69 @@ def test_many_ranges_cost_as_much_as_a_few(make_engine: MakeEngine, clinic_polic
         prices.append(spent(engine, "ines").rho - before)
         assert prices[-1] == price(result) <= FULL
     assert sum(prices) < 12 * FULL
+    told = run(session, sql)
+    assert f"derived from {len(answered(told).derived_from)} of your releases (" in told.notices[0].message
     assert sum(prices[20:]) < sum(prices[:20]) / 3
     assert engine.ledger.verify().ok
+
+
+@pytest.mark.parametrize(("seed", "merged"), [(0, 12), (1, derivations._MOST_MERGED)])
+def test_what_was_bought_is_free_again(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch, seed: int, merged: int
+) -> None:
+    """After other ranges, coarser and finer releases and more exact ones, even if they are too many to be combined."""
+    monkeypatch.setattr(derivations, "_MOST_MERGED", merged)
+    session, chance = asks(make_engine(clinic_policy), "ines"), random.Random(seed)
+    run(session, OVERVIEW)
+    bought = []
+    for sql in ranges(25):
+        if price(run(session, sql)):
+            bought.append(sql)
+        if chance.random() < 0.2:
+            run(session, "SET dpsql.reuse = exact")
+            run(session, OVERVIEW.replace("age, COUNT", f"age / {chance.randint(2, 20)}, COUNT"))
+            run(session, "SET dpsql.reuse = derived")
+        if chance.random() < 0.1:
+            run(session, "SET dpsql.epsilon = 0.12")
+            run(session, chance.choice(bought))
+            run(session, "SET dpsql.epsilon = 0.1")
+        assert price(run(session, chance.choice(bought))) == 0
+    assert [price(run(session, sql)) for sql in bought] == [0] * len(bought)
+
+
+def test_more_exact_releases_do_not_displace_what_was_enough(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four releases are combined at most, of which some were bought for other ages, and are less exact."""
+    monkeypatch.setattr(derivations, "_MOST_MERGED", 12)
+    session = asks(make_engine(clinic_policy), "ines")
+    run(session, OVERVIEW)
+    asked = [OF_ADULTS.replace("64", str(last)) for last in (64, 66, 67)]
+    assert all(price(run(session, sql)) for sql in asked)
+    run(session, "SET dpsql.epsilon = 0.12")
+    for ages in ("70 AND 100", "70 AND 105", "71 AND 110", "75 AND 108", "73 AND 107"):
+        assert price(run(session, OF_ADULTS.replace("18 AND 64", ages)))
+    run(session, "SET dpsql.epsilon = 0.1")
+    again = [run(session, sql) for sql in asked]
+    assert [price(result) for result in again] == [0, 0, 0]
+    assert "derived from releases 1, 2, 3, 4 (" in again[2].notices[0].message
+    run(session, "SET dpsql.epsilon = 0.15")
+    assert 4 in answered(run(session, asked[2])).derived_from
+
+
+def test_a_coarser_release_makes_no_sum_dearer(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    """What is known of the finer groups may be more exact than the sum of a few coarser groups."""
+    prices = []
+    for user in ("ines", "jan"):
+        session = asks(make_engine(clinic_policy), user)
+        run(session, OVERVIEW)
+        run(session, OF_ADULTS.replace("18 AND 64", "20 AND 58"))
+        run(session, "SET dpsql.reuse = exact")
+        if user == "jan":
+            run(session, OVERVIEW.replace("age, COUNT", "age / 10, COUNT"))
+        run(session, "SET dpsql.reuse = derived")
+        prices.append(price(run(session, OF_ADULTS.replace("18 AND 64", "20 AND 59"))))
+    assert prices[1] < prices[0] < FULL
 
 
 def test_the_groups_of_a_sum_are_bought_as_one(make_engine: MakeEngine, clinic_policy: Path) -> None:
@@ -255,6 +317,9 @@ def test_what_is_offered(clinic_policy: Path, first: str, then: str, is_offered:
     release = with_merged_groups(described(planner, first), asked)
     assert (release is not None) is is_offered
     if release is not None:
+        assert merges_sums(described(planner, merging("age BETWEEN 18 AND 64")), asked) is (then == OF_ADULTS)
+        assert not merges_sums(described(planner, merging("age BETWEEN 18 AND 63")), asked)
+        assert not merges_sums(described(planner, first), asked)
         (planned,) = query.planned(Fraction(1, 10), OtherRelease(release, 0), ()).releases
         assert planned.described is not None and fits(described(planner, first), planned.described.description)
         assert [each.noise for each in planned.primitives] == [each.noise for each in query.releases[0].primitives]

@@ -12,7 +12,7 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -26,6 +26,7 @@ from dpsql.compiler.derivation.derivation import (
     derivation,
     errors,
     may_answer,
+    merges_sums,
     wider,
     with_merged_groups,
 )
@@ -65,13 +66,15 @@ _MOST_ADDED_UP = 30
 """Releases of a family that are made to add up: the newest, with no more groups than these."""
 _MOST_COMBINED = 8
 """Releases that are combined for one that is asked."""
-_MOST_BESIDE = 6
-"""Those of them beside which one is bought: fewer, so that what was enough is still found when others have come."""
+_MOST_EXTENDED = 6
+"""Those to which a bought one is added: fewer, so that what was enough is still found when others have come."""
 _MOST_ESTIMATED = 2000
 """Groups of a release that is estimated from others of the same groups, which bounds the time that it takes."""
-_MOST_MERGED = 100
-"""Merged groups of these others, and the others: the most exact ones."""
-_SOME_OTHERS = (10, 30, _MOST_MERGED)
+_MOST_MERGED = 300
+"""Merged groups of all these others, which bounds the time, too."""
+_MOST_MERGED_BY_ONE = 100
+"""Merged groups of one of them: one with more would take the places of many."""
+_SOME_OTHERS = (10, 30, 100)
 """How many of them are used: the first number that is enough."""
 _LEAST_PART = Fraction(1, 20)
 """The least part of a price that is paid for what is missing: little more exactness is bought often otherwise."""
@@ -252,53 +255,83 @@ class Derivations:
     def _mean(self, search: ReleaseSearch, planned: PlannedRelease, enough: Fraction) -> Mean | None:
         """An estimate of a release from as few of the user's releases as are needed; None if none is suitable."""
         candidates = self._candidates(search, planned)
+        found = self._mean_of(search, planned, candidates, enough)
+        if found is None or found.worst <= enough:
+            return found
+        return self._bought_before(search, planned, candidates, enough) or found
+
+    def _bought_before(
+        self, search: ReleaseSearch, planned: PlannedRelease, candidates: Sequence[_Candidate], enough: Fraction
+    ) -> Mean | None:
+        """A mean that was exact enough when one of its releases was bought; None without any.
+
+        Later releases may take the places of those that it is made of. So they are left out.
+        """
+        owned = [(each.release.number, each) for each in candidates if isinstance(each.release, HeldRelease)]
+        bought = (number for number, each in owned if _may_be_bought_for(planned, each))
+        for last in sorted(bought, reverse=True)[:_MOST_TRIED]:
+            search.cancellation.check()
+            earlier = [each for number, each in owned if number <= last]
+            made = self._mean_of(search, planned, earlier, enough)
+            if made is not None and made.worst <= enough:
+                return replace(made, leaves_out=True)
+        return None
+
+    def _mean_of(
+        self, search: ReleaseSearch, planned: PlannedRelease, candidates: Sequence[_Candidate], enough: Fraction
+    ) -> Mean | None:
+        """An estimate of a release from as few of some candidates as are needed; None if none is suitable."""
         rest: list[MeanPart] = []
         for each in self._sources(search, planned, candidates):
             alone = Mean((each,), leaves_out=len(candidates) > 1)
             if alone.worst <= enough:
                 return alone
             rest.append(each)
-        estimated = self._estimated(search, rest, candidates, enough)
-        if estimated is not None:
-            known = {source.key for source in estimated.sources}
-            rest = [estimated, *(each for each in rest if each.release.key not in known)]
-        grown: Mean | None = None
-        while rest and (grown is None or (grown.worst > enough and len(grown.parts) < _MOST_COMBINED)):
-            more = [Mean((*(() if grown is None else grown.parts), each)) for each in rest]
-            best = min(range(len(rest)), key=lambda place: more[place].lacks(enough))
-            if grown is not None and more[best].lacks(enough) >= grown.lacks(enough):
+        if not rest:
+            return None
+        found = _combined(rest, enough)
+        for part in self._estimates(search, planned, rest, candidates, enough):
+            if found.worst <= enough:
                 break
-            grown = more[best]
-            del rest[best]
-        return None if grown is None else replace(grown, leaves_out=len(grown.sources) < len(candidates))
+            known = {source.key for source in part.sources}
+            more = _combined([part, *(each for each in rest if each.release.key not in known)], enough)
+            found = min(found, more, key=lambda mean: (mean.worst > enough, mean.lacks(enough)))
+        return replace(found, leaves_out=len(found.sources) < len(candidates))
 
     # What several releases of the same groups tell
 
-    def _estimated(
-        self, search: ReleaseSearch, parts: Sequence[MeanPart], candidates: Sequence[_Candidate], enough: Fraction
-    ) -> MeanPart | None:
-        """The part that lacks least, estimated from as many releases of its groups as are needed; None without any."""
-        few = [part for part in parts if part.groups[0] <= _MOST_ESTIMATED]
-        base = min(few, key=lambda part: Mean((part,)).lacks(Fraction(0)), default=None)
-        if base is None or not search.estimates:
-            return None
-        same = (each for each in candidates if fits(base.description, each.stored.description))
-        others = [each for each in same if each.release.key != base.release.key][:_MOST_MERGED]
-        if not any(each.stored.description.merges_groups for each in others):
-            return None
-        held = self.held(search, [each.release for each in others])
-        try:
-            told = _few([self._merged(search, base, each) for each, has in zip(others, held, strict=True) if has])
-            sums = self._sums(search, base)
-        except (NotHeld, InvalidParameter, LimitExceeded):
-            return None  # it is derived without the others
-        made = None
-        for most in _SOME_OTHERS:
-            if told and (made is None or (Mean((made,)).worst > enough and len(made.merged) < len(told))):
-                made = _estimated_from(base, sums, told[:most])
-        return made
+    def _estimates(
+        self,
+        search: ReleaseSearch,
+        planned: PlannedRelease,
+        parts: Sequence[MeanPart],
+        candidates: Sequence[_Candidate],
+        enough: Fraction,
+    ) -> Iterator[MeanPart]:
+        """Yield parts whose cells are estimated from as many releases of their groups as are needed.
 
-    def _merged(self, search: ReleaseSearch, base: MeanPart, other: _Candidate) -> tuple[MergedGroups, Ints]:
+        Those that merge the groups of the sums that are asked for come first, the more exact ones before others.
+        """
+        ranked = sorted(candidates, key=lambda each: not _merges_sums(planned, each))
+        for base in parts if search.estimates else ():
+            same = (each for each in ranked if fits(base.description, each.stored.description))
+            others = [each for each in same if each.release.key != base.release.key]
+            merges = any(each.stored.description.merges_groups for each in others)
+            if base.groups[0] > _MOST_ESTIMATED or not merges:
+                continue
+            held = self.held(search, [each.release for each in others])
+            try:
+                told = _few(self._places(search, base, each) for each, has in zip(others, held, strict=True) if has)
+                sums = self._sums(search, base)
+            except (NotHeld, InvalidParameter, LimitExceeded):
+                continue  # it is derived without the others
+            made = base
+            for most in _SOME_OTHERS:
+                if Mean((made,)).worst > enough and len(made.merged) < len(told):
+                    made = _estimated(base, sums, told[:most])
+            yield made
+
+    def _places(self, search: ReleaseSearch, base: MeanPart, other: _Candidate) -> tuple[MergedGroups, Ints]:
         """Another release of the groups of a part, and their places there.
 
         Raises:
@@ -460,7 +493,7 @@ class Derivations:
         """
         if query.max_error_ratio < 1:
             return dict.fromkeys(lacking), None  # a bought release is as exact as a full one, which is not enough here
-        short = {place: mean.only(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
+        short = {place: mean.only(mean.parts[:_MOST_EXTENDED]) for place, mean in lacking.items() if mean is not None}
         for offer in _offers(query, short, estimates=search.estimates) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
             for place, mean in short.items():
@@ -516,22 +549,51 @@ class Derivations:
         others = _few(((MergedGroups(offered, told, noises), sums.merged), *base.merged))
         if not others or others[0][0].source is not offered:
             return None  # it merges too many groups
-        made = _estimated_from(base, sums, others)
+        made = _estimated(base, sums, others)
         return replace(mean, parts=tuple(made if part is base else part for part in mean.parts))
 
 
-def _few(others: Sequence[tuple[MergedGroups, Ints]]) -> list[tuple[MergedGroups, Ints]]:
-    """Releases of the groups of another one, in their order, without those that merge too many groups."""
-    found, left = [], _MOST_MERGED
+def _combined(parts: Sequence[MeanPart], enough: Fraction) -> Mean:
+    """A mean of as few of some parts as are needed: in each step the one is added that helps most."""
+    grown, rest = Mean(()), list(parts)
+    while rest and len(grown.parts) < _MOST_COMBINED and (not grown.parts or grown.worst > enough):
+        more = [Mean((*grown.parts, each)) for each in rest]
+        best = min(range(len(rest)), key=lambda place: more[place].lacks(enough))
+        if grown.parts and more[best].lacks(enough) >= grown.lacks(enough):
+            break
+        grown = more[best]
+        del rest[best]
+    return grown
+
+
+def _merges_sums(planned: PlannedRelease, each: _Candidate) -> bool:
+    """Whether a release merges the groups of each sum that is asked for, as one that is bought for it does."""
+    return planned.described is not None and merges_sums(each.stored.description, planned.described)
+
+
+def _may_be_bought_for(planned: PlannedRelease, each: _Candidate) -> bool:
+    """False for releases that were bought for other sums of groups."""
+    return not each.stored.description.merges_groups or _merges_sums(planned, each)
+
+
+def _few(others: Iterable[tuple[MergedGroups, Ints]]) -> list[tuple[MergedGroups, Ints]]:
+    """The first of some releases, up to the bounds; a release that merges too many groups is left out.
+
+    A new first one displaces the last ones alone. So a question that is asked again finds what was combined with it.
+    """
+    found, left = list[tuple[MergedGroups, Ints]](), _MOST_MERGED
     for each in others:
         merged = len(merged_places(each[1]))
-        if merged <= left:
-            found.append(each)
-            left -= merged
+        if merged > _MOST_MERGED_BY_ONE:
+            continue
+        left -= merged
+        if left < 0 or len(found) == _SOME_OTHERS[-1]:
+            break
+        found.append(each)
     return found
 
 
-def _estimated_from(base: MeanPart, sums: SumsOfGroups, others: Sequence[tuple[MergedGroups, Ints]]) -> MeanPart:
+def _estimated(base: MeanPart, sums: SumsOfGroups, others: Sequence[tuple[MergedGroups, Ints]]) -> MeanPart:
     """A part whose cells are estimated from other releases of its groups, too."""
     pairs = []
     for place, summed, (mine, anew) in zip(base.found.places, sums.sums, base.errors, strict=True):

@@ -16,6 +16,8 @@ from dpsql.gateway.workloads import Workload
 from dpsql.privacy.conversion import decimal_text
 
 _MOST_PLACES = 12
+_MOST_NUMBERS = 5
+"""Releases whose numbers are told."""
 
 
 def value_text(value: Any, interval: ConfidenceInterval) -> str:
@@ -79,13 +81,15 @@ def paid_text(query: CompiledQuery, cost: Cost) -> str:
     if anew is None or anew.price is None:
         return cost_text(cost)
     price = decimal_text(anew.price.epsilon)
-    return f"{cost_text(cost)} combined with your {_releases(query)} (computed anew: epsilon {price})"
+    return f"{cost_text(cost)} combined with {_releases(query, 'your ')} (computed anew: epsilon {price})"
 
 
-def _releases(query: CompiledQuery) -> str:
-    """The releases that a query is derived of."""
+def _releases(query: CompiledQuery, whose: str = "") -> str:
+    """The releases that a query is derived of: their numbers, or how many they are."""
     numbers = query.derived_from
-    return f"release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    if len(numbers) > _MOST_NUMBERS:
+        return f"{len(numbers)} of your releases"
+    return f"{whose}release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:

@@ -163,13 +163,18 @@ class DescribedRelease:
         return _digest(_spelled(part, dict(self.numbers)))
 
     @cached_property
+    def term_texts(self) -> tuple[str, ...]:
+        """The digests of its terms."""
+        return tuple(map(self.text, self.terms))
+
+    @cached_property
     def description(self) -> ReleaseDescription:
         """The stored description."""
         bounds = self.contribution
         told = [list(self.facts), _spelled(self.relations, {}), self.numbers[self.release.protected.unit]]
         return ReleaseDescription(
             _digest(told),
-            frozenset(map(self.text, self.terms)),
+            frozenset(self.term_texts),
             tuple(DescribedKey(self.text(key), key.type, self._used(key), self._merged(key)) for key in self.keys),
             tuple(map(self._cell, self.primitives)),
             None if bounds.one_row else _rows_in_all(bounds),

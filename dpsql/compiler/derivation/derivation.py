@@ -139,7 +139,7 @@ def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
     Assumes: the release is planned, verified and charged as any other. The caller checks what it derives by `errors`.
     Reference: docs/mechanisms.md, "What is missing is bought".
     """
-    told = frozenset(term for term in asked.terms if asked.text(term) not in have.terms)
+    told = _lacking(have, asked)
     parts = (part for whole in (*asked.keys, *told) for part in _parts(whole))
     known = {asked.text(part): part for part in parts}
     keys: tuple[Expr, ...] | None = _all(known.get(key.text) for key in have.keys)
@@ -160,7 +160,7 @@ def with_merged_groups(have: ReleaseDescription, asked: DescribedRelease) -> Rel
     Returns:
         The release; None if the keys of the other one do not tell those that are asked, or its cells are others.
     """
-    told = frozenset(term for term in asked.terms if asked.text(term) not in have.terms)
+    told = _lacking(have, asked)
     known = {asked.text(part): part for whole in (*asked.keys, *asked.terms) for part in _parts(whole)}
     mine = {asked.text(key) for key in asked.keys}
     keys: tuple[Expr, ...] | None = _all(known.get(key.text) for key in have.keys)
@@ -168,9 +168,23 @@ def with_merged_groups(have: ReleaseDescription, asked: DescribedRelease) -> Rel
         return None
     if not frozenset(asked.description.cells) <= frozenset(have.cells):
         return None
-    condition = all_of(*(term for term in asked.terms if term in told))
+    condition = all_of(*told)
     written = (key if asked.text(key) in mine else merging(condition, key) for key in keys)
     return _by(asked, (*written, is_merged(condition)), told)
+
+
+def merges_sums(have: ReleaseDescription, asked: DescribedRelease) -> bool:
+    """Whether a release is one that `with_merged_groups` makes for another one."""
+    told = {key.merged[0] for key in have.keys if key.merged is not None}
+    alone = {key.text for key in have.keys if key.merged is None}
+    if not told or alone != told | {key.text for key in asked.description.keys}:
+        return False
+    return told == {asked.text(is_merged(all_of(*_lacking(have, asked))))}
+
+
+def _lacking(have: ReleaseDescription, asked: DescribedRelease) -> tuple[Expr, ...]:
+    """The terms of a release that another one does not have."""
+    return tuple(term for term, text in zip(asked.terms, asked.term_texts, strict=True) if text not in have.terms)
 
 
 def _by(asked: DescribedRelease, keys: tuple[Expr, ...], dropped: Container[Expr]) -> Release:
