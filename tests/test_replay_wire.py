@@ -115,7 +115,8 @@ def test_the_accepted_queries(wide: Neighbours) -> None:
 
 
 def test_the_refused_queries(wide: Neighbours) -> None:
-    cases = some(load("rejected.sql"), 8)
+    """Those with now() are left out: without a table the catalog answers them, and each side has its own time."""
+    cases = some([case for case in load("rejected.sql") if "now()" not in case.sql], 8)
     answers = wide.replayed(asked(cases))
     assert sum(b"SERROR" in answer for answer in answers) > 0.7 * len(cases)
 
