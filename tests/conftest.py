@@ -58,6 +58,7 @@ COVERS = {
         "test_engine",
         "test_flights",
         "test_intervals",
+        "test_merged_groups",
     ),
     *(
         "test_neighbours",

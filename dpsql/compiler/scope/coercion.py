@@ -156,7 +156,5 @@ def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:
         return SqlType.TEXT if first is SqlType.CHAR else first
     if all(t.is_moment for t in types):
         return SqlType.TIMESTAMPTZ if SqlType.TIMESTAMPTZ in types else SqlType.TIMESTAMP
-    if all(t.is_json for t in types):
-        return SqlType.JSONB
     names = sorted({t.value for t in types})
     raise DatatypeMismatch(f"types {' and '.join(names)} cannot be matched", position=at)

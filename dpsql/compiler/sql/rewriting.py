@@ -352,10 +352,9 @@ def _each(call: exp.Expr, name: str, asked: exp.Expr) -> tuple[str, ...]:
 
     def change(copy: exp.Expr) -> None:
         condition = asked.copy()
-        for part in list(condition.find_all(exp.Column)):
-            if part.name == name:
-                place = part.find_ancestor(exp.Any) or part
-                place.replace(value.copy())
+        for part in [column for column in condition.find_all(exp.Column) if column.name == name]:
+            place = part.find_ancestor(exp.Any) or part
+            place.replace(value.copy())
         of_each = "COUNT({})" if isinstance(asked, exp.Anonymous) else "BOOL_OR({})"
         inside = print_sql(value if isinstance(asked, exp.Anonymous) else condition)
         next(part for part in copy.root().walk() if part == asked).replace(exp.column(name))
