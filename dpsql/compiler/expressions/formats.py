@@ -348,7 +348,7 @@ def _words_of(call: Arguments, form: str) -> tuple[list[str], list[str]]:
 def _gap(between: str, may_be_empty: bool = True) -> str:
     """Return the pattern of what precedes or follows a word, given the format's characters there.
 
-    A blank or mark of the format stands for any blank or mark, or none, as in PostgreSQL. Each text matches in one
+    A blank or mark of the format matches any blank or mark, or none, as in PostgreSQL. Each text matches in one
     way only: otherwise the time to match it would not be linear.
     """
     if not between:

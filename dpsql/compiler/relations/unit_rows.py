@@ -329,7 +329,7 @@ def parts_units(status: Protected, keys: tuple[Expr, ...]) -> bool:
 
 
 def _by_unit(status: Protected, keys: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Keys that part units with the unit among them, whatever the rows are; each keeps its type."""
+    """The keys, and the unit where it is not among them; each key keeps its type."""
     if status.linked is not None or any(map(status.is_unit, keys)):
         return keys
     return (*keys, Column(status.unit))
