@@ -47,7 +47,7 @@ class Error(Exception):
         hint: A query, line or command that would work, or None.
         position: 1-based character index into the SQL text, or None.
         queries: Queries that may work, the best first; compiling adds the first that does to the hint.
-        notices: What else the client is told, before the error: that something was charged.
+        notices: Notices for the client before the error, such as what was charged.
     """
 
     sqlstate: ClassVar[str] = "XX000"

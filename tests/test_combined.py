@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -471,13 +472,13 @@ def test_releases_of_one_kind_are_looked_at_once(
     run(ana, "RESET ALL")
     most_terms = PostProcessor.most_terms
 
-    def derives(*asked: object) -> object:
+    def derives(*asked: Any) -> object:
         derived.append(asked)
-        return derivation(*asked)  # type: ignore[arg-type]
+        return derivation(*asked)
 
-    def counts(*asked: object) -> object:
+    def counts(*asked: Any) -> object:
         counted.append(asked)
-        return most_terms(*asked)  # type: ignore[arg-type]
+        return most_terms(*asked)
 
     monkeypatch.setattr(derivations, "derivation", derives)
     monkeypatch.setattr(PostProcessor, "most_terms", counts)

@@ -325,7 +325,7 @@ def test_what_is_offered(clinic_policy: Path, first: str, then: str, is_offered:
         assert [each.noise for each in planned.primitives] == [each.noise for each in query.releases[0].primitives]
 
 
-# Least squares
+# Least squares over random systems, the same in each run: these numbers are no noise
 
 
 def system(chance: np.random.Generator, cells: int, others: int) -> tuple[LeastSquares, list[np.ndarray]]:

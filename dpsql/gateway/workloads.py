@@ -175,7 +175,7 @@ class WorkloadPlanner:
         return replace(self.search, ahead={each.release.key: each for each in sources})
 
     def _derived(self, search: ReleaseSearch, query: CompiledQuery) -> CompiledQuery:
-        """A query over what the user has by then, as it is answered in its turn."""
+        """A query over the releases that the user has when its turn comes."""
         search.cancellation.check()
         derived = self.derivations.derived(search, query)
         return derived if derived is not None and self.may_read(derived) else query
@@ -357,7 +357,7 @@ class WorkloadPlanner:
 
 
 def _first(queries: Sequence[CompiledQuery]) -> list[CompiledQuery]:
-    """The first queries: so many that the time of planning is bounded."""
+    """The first queries, few enough to bound the time of planning."""
     counts = zip(
         accumulate(len(query.releases) for query in queries),
         accumulate(sum(len(planned.primitives) for planned in query.releases) for query in queries),

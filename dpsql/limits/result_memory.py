@@ -59,7 +59,7 @@ class RowSource(Protocol):
     """Where rows come from, such as a cursor of an engine."""
 
     def fetchmany(self, size: int, /) -> list[Row]:
-        """Return the next rows, at most so many; none at the end."""
+        """Return at most `size` rows; at the end none."""
         ...
 
 
@@ -83,7 +83,7 @@ class RowBlock:
 
     @classmethod
     def fetched(cls, rows: RowSource, size: int) -> "RowBlock":
-        """The next rows of a source, at most so many; none at the end."""
+        """At most `size` rows of a source; at the end none."""
         return cls.of(rows.fetchmany(size))
 
     @cached_property
@@ -276,7 +276,7 @@ def batches(fetch: Callable[[int], RowBlock]) -> Iterator[RowBlock]:
     """Yield all rows, some at a time: one at first, then as many as take about two mebibytes.
 
     Args:
-        fetch: Returns the next rows, at most so many; none at the end.
+        fetch: Returns at most as many rows as its argument; at the end none.
     """
     size = _FIRST_ROWS
     while (block := fetch(size)).count:

@@ -134,7 +134,7 @@ def day_word(kind: SqlType, text: str) -> str | None:
 
 
 def read_json(kind: SqlType, text: str) -> str:
-    """Return JSON as it is written.
+    """Check JSON, and return its text unchanged.
 
     Raises:
         InvalidText: It is no JSON, or such as `jsonb` cannot hold.

@@ -185,7 +185,7 @@ _CHARACTER = (
 
 
 def _json_test() -> str:
-    """A template: whether {0} is JSON that engines can hold, of so many levels and characters.
+    """A template: whether {0} is JSON that engines can hold, within the limits of levels and characters.
 
     Texts become "", numbers and words 0; then, level by level from the inside, so does what has only these in it. JSON
     ends as one of the two. A quotation mark that begins no text never comes to stand before another.
@@ -425,7 +425,7 @@ def example_arguments(usage: str) -> list[str]:
 
 
 def arity(usage: str) -> tuple[int, int | None]:
-    """How many arguments a function takes at the least and at the most (None: any number)."""
+    """The least and the greatest number of arguments of a function (None: any number)."""
     inside = usage.partition("(")[2].rpartition(")")[0]
     needed = inside.partition("[")[0]
     parts = [part.strip() for part in needed.split(",") if part.strip()]

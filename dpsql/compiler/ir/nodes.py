@@ -284,7 +284,7 @@ class Unnest:
     Attributes:
         fields: One for each array, NULL behind its end; then the place from 1, if it is `numbered`.
         arrays: The arrays.
-        numbered: Whether the place is told.
+        numbered: Whether the place is a field, as for WITH ORDINALITY.
     """
 
     fields: tuple[Field, ...]

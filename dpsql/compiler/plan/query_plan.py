@@ -533,7 +533,7 @@ class CompiledQuery:
         invented: Whether the rows are invented from the policy's bounds and domains.
         withheld: Whether the query selects rows of protected tables, so that only the columns are shown.
         adds_up_listed: Whether post-processing combines rows of public groups, some of which may have no unit.
-        copies: How many rows series, VALUES and arrays make of one at the most, where a unit's rows are cut.
+        copies: The greatest number of rows that series, VALUES and arrays make of one, if bounds cut a unit's rows.
         passes_on: Whether the rows are those of its one public read, each converted by itself.
         copied: Its rows, if post-processing only copies them.
         written: Writes the post-processing for other noise of the releases.

@@ -431,7 +431,9 @@ def _too_many(at: int | None) -> LimitExceeded:
 
 
 def copies(relation: Relation, matched: frozenset[Field] = frozenset()) -> int:
-    """How many rows series, VALUES and arrays make of one row at the most; of those that it is equated with, one.
+    """The greatest number of rows that series, VALUES and arrays make of one row.
+
+    Rows that an equation matches with the row are taken for one. Notices and wide totals depend on that, no sensitivity.
 
     Args:
         relation: The rows.
