@@ -358,6 +358,10 @@ MADE = "FROM patients, generate_series(1, 12) AS m"
             "SELECT COUNT(*) FROM (SELECT * FROM visits, generate_series(1, 3) UNION ALL SELECT *, 4 FROM visits) t",
             "3 rows",
         ),
+        (
+            "SELECT COUNT(*) FROM visits JOIN (VALUES ('I10'), ('I10'), ('J00')) AS v (x) ON x = icd",
+            "2 rows of each row",
+        ),
         # One of the rows that are made meets each row, or the bounds do not cut what is counted.
         (f"SELECT m, COUNT(*) {MADE} WHERE age = m GROUP BY m", None),
         (
@@ -376,6 +380,7 @@ MADE = "FROM patients, generate_series(1, 12) AS m"
             None,
         ),
         ("SELECT COUNT(*) FROM visits, generate_series(1, 1)", None),
+        ("SELECT COUNT(*) FROM visits JOIN (VALUES ('I10'), ('J00')) AS v (x) ON x = icd", None),
         ("SELECT COUNT(*) FROM visits", None),
     ],
 )

@@ -4,6 +4,7 @@ Rule 1: rows of two protected relations meet only if they surely are of the same
 Rule 2: no join makes a protected row without a unit: public rows that an outer join keeps are groups of zero people.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -433,15 +434,21 @@ def _too_many(at: int | None) -> LimitExceeded:
 def copies(relation: Relation, matched: frozenset[Field] = frozenset()) -> int:
     """The greatest number of rows that series, VALUES and arrays make of one row.
 
-    Rows that an equation matches with the row are taken for one. Notices and wide totals depend on that, no sensitivity.
+    An equation matches a row with one moment of a series, and with those rows of VALUES that agree on its fields.
+    Notices and wide totals depend on that, no sensitivity.
 
     Args:
         relation: The rows.
         matched: The fields that conditions above equate with others.
     """
     match relation:
-        case Values() | Series() | Unnest():
-            return 1 if matched.intersection(relation.fields) else generated(relation)
+        case Series() if matched.intersection(relation.fields):
+            return 1
+        case Values():
+            places = [place for place, field in enumerate(relation.fields) if field in matched]
+            return max(Counter(tuple(row[place] for place in places) for row in relation.rows).values(), default=0)
+        case Series() | Unnest():
+            return generated(relation)
         case Join():
             matched |= _equated(relation.condition)
             return copies(relation.left, matched) * copies(relation.right, matched)
